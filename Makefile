@@ -1,0 +1,52 @@
+# Two commands on a fresh machine: `make demo` and `make test`. Needs python3.11 (or newer), make and pip.
+.DEFAULT_GOAL := help
+SHELL := /bin/sh
+PYTHON ?= python3
+BIN := .venv/bin
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export PIP_ROOT_USER_ACTION := ignore
+
+# The stamp holds the installation to the lock: a changed lock or project file installs again.
+.venv/.installed: requirements.lock pyproject.toml
+	$(PYTHON) -m venv --without-pip .venv
+	$(PYTHON) -m pip --python $(BIN)/python install --quiet --require-hashes -r requirements.lock
+	$(PYTHON) -m pip --python $(BIN)/python install --quiet --no-deps --no-build-isolation --no-index -e .
+	touch $@
+
+.PHONY: help
+help: ## this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
+
+.PHONY: setup
+setup: .venv/.installed ## the virtual environment, from the hash-locked requirements
+
+.PHONY: demo
+demo: setup ## the main job, end to end, on the embedded PostgreSQL
+	$(BIN)/pin demo
+
+.PHONY: up
+up: setup ## the whole stack with production defaults, until Ctrl-C
+	$(BIN)/pin up
+
+.PHONY: lint
+lint: setup ## ruff, mypy strict, import-linter
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+.PHONY: test
+test: lint ## every check and every test
+	$(BIN)/pytest
+
+.PHONY: requirements
+requirements: setup ## each requirement with the tests that prove it; fails on a gap
+	$(BIN)/python -m tests.requirements
+
+.PHONY: bench
+bench: setup ## ratios to a plain HTTP loop and to plain dramatiq-pg (QUICK=1 for the short run)
+	$(BIN)/python -m bench $(if $(QUICK),--quick)
+
+.PHONY: lock
+lock: ## resolve requirements.lock again (needs uv on the PATH)
+	uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --group dev pyproject.toml -o requirements.lock

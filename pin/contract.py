@@ -1,0 +1,129 @@
+"""What news and selections agree on: the routes, the reasons, the codes and the shapes of the internal API.
+
+Both sides import this module and nothing of each other (docs/decisions). Names on the wire are camelCase.
+"""
+
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, Literal
+from uuid import UUID
+
+import msgspec
+
+NEWS_CLIENT = "news"
+"""The m2m client id that policy InternalNewsOnly admits (D2, INV-SNP-003)."""
+
+SNAPSHOTS_PATH = "/api/v1/internal/snapshots"
+SNAPSHOT_PATH = SNAPSHOTS_PATH + "/{id}"
+DETACH_PATH = SNAPSHOT_PATH + "/detach"
+
+MESSAGE_BAD_REQUEST = "Некорректный запрос"
+MESSAGE_SNAPSHOT_NOT_FOUND = "Snapshot не найден"
+
+
+class Reason(StrEnum):
+    """`SnapshotDetachReason`: why a snapshot is no longer shown (J9, D3). Stored as text."""
+
+    BLOCK_REPLACED = "BlockReplaced"
+    POST_DELETED = "PostDeleted"
+
+
+class SnapshotStatus(StrEnum):
+    """What the internal API says of a snapshot."""
+
+    ACTIVE = "Active"
+    DETACHED = "Detached"
+
+
+class ErrorCode(StrEnum):
+    """The `code` of a problem; a client may branch on it, on nothing else."""
+
+    VALIDATION_ERROR = "VALIDATION_ERROR"
+    UNAUTHORIZED = "UNAUTHORIZED"
+    FORBIDDEN = "FORBIDDEN"
+    NOT_FOUND = "NOT_FOUND"
+    METHOD_NOT_ALLOWED = "METHOD_NOT_ALLOWED"
+    PAYLOAD_TOO_LARGE = "PAYLOAD_TOO_LARGE"
+    UNSUPPORTED_MEDIA_TYPE = "UNSUPPORTED_MEDIA_TYPE"
+    PRECONDITION_REQUIRED = "PRECONDITION_REQUIRED"
+    PRECONDITION_FAILED = "PRECONDITION_FAILED"
+    INTERNAL_ERROR = "INTERNAL_ERROR"
+    UNAVAILABLE = "UNAVAILABLE"
+    SELECTIONS_SNAPSHOT_NOT_FOUND = "SELECTIONS_SNAPSHOT_NOT_FOUND"
+    SELECTIONS_SNAPSHOT_ID_REFUSED = "SELECTIONS_SNAPSHOT_ID_REFUSED"
+    SELECTIONS_SNAPSHOT_ID_CONFLICT = "SELECTIONS_SNAPSHOT_ID_CONFLICT"
+    SELECTIONS_SELECTION_NOT_FOUND = "SELECTIONS_SELECTION_NOT_FOUND"
+    NEWS_POST_NOT_FOUND = "NEWS_POST_NOT_FOUND"
+    NEWS_POST_STATE_CONFLICT = "NEWS_POST_STATE_CONFLICT"
+    NEWS_SNAPSHOT_NOT_SHOWN = "NEWS_SNAPSHOT_NOT_SHOWN"
+    NEWS_SELECTIONS_UNAVAILABLE = "NEWS_SELECTIONS_UNAVAILABLE"
+    NEWS_SWITCH_REFUSED = "NEWS_SWITCH_REFUSED"
+
+
+class Wire(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """A request: camelCase, unknown fields refused."""
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A response: camelCase; a reader ignores fields it does not know, so that adding one breaks nobody."""
+
+
+class Problem(Answer, frozen=True):
+    """`application/problem+json` (RFC 9457) with the contract's `code`."""
+
+    type: str
+    title: str
+    status: int
+    code: str
+    detail: str | None = None
+    instance: str | None = None
+    errors: list[dict[str, Any]] | None = None
+
+
+class DetachRequest(Wire, frozen=True):
+    """Body of detach (D3, G1)."""
+
+    reason: Reason
+    requested_by_user_id: UUID
+
+
+class DetachSelectionSnapshotResult(Answer, frozen=True):
+    """Answer of detach (D5): the moment and the reason are those of the first detach."""
+
+    snapshot_id: UUID
+    status: Literal["Detached"]
+    detached_at: datetime
+    detach_reason: Reason
+
+
+class CreateSnapshotRequest(Wire, frozen=True):
+    """Body of create-selection-snapshot (G12). The caller chooses the id, so that a repeat is the same snapshot (G13).
+
+    `tenantId` is the post's: a selection of another tenant is answered as if it did not exist.
+    """
+
+    snapshot_id: UUID
+    selection_id: UUID
+    tenant_id: UUID
+    requested_by_user_id: UUID
+
+
+class SnapshotContent(Answer, frozen=True):
+    """What a snapshot shows; fixed when it is taken (INV-SEL-001)."""
+
+    selection_id: UUID
+    title: str
+    items: list[str]
+    taken_at: datetime
+
+
+class Snapshot(Answer, frozen=True):
+    """Answer of create- and get-selection-snapshot, in any status (G12, INV-SNP-006)."""
+
+    snapshot_id: UUID
+    selection_id: UUID
+    status: SnapshotStatus
+    content: SnapshotContent
+    created_at: datetime
+    detached_at: datetime | None = None
+    detach_reason: Reason | None = None
