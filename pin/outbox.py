@@ -133,7 +133,7 @@ class Policy:
         """
         cap = self.backoff_cap.total_seconds()
         waits = backoff.expo(base=self.backoff_factor, factor=self.backoff_base.total_seconds(), max_value=cap)
-        seconds = (wait for wait in waits if wait is not None)
+        seconds = (wait for wait in waits if wait)
         return tuple(timedelta(seconds=min(wait, cap)) for wait in itertools.islice(seconds, self.max_attempts + 1))
 
     def delay(self, attempts: int, jitter: float = 0.0) -> timedelta:

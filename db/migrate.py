@@ -1,0 +1,53 @@
+"""The one way to make a database: alembic's migrations, forward only."""
+
+from pathlib import Path
+
+from alembic import command
+from alembic.config import Config
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection, text
+
+from db.engine import make_single_connection_engine
+
+LOCK_TIMEOUT = "5s"
+"""A migration that cannot get its lock gives up instead of queueing all traffic behind itself."""
+
+_MIGRATION_LOCK = 7_046_001  # serialises migrators; the one-bigint key space is otherwise unused
+
+
+def _config(connection: Connection | None = None) -> Config:
+    config = Config()
+    config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
+    config.attributes["connection"] = connection
+    return config
+
+
+def head() -> str:
+    """The newest revision this code knows."""
+    return str(ScriptDirectory.from_config(_config()).get_current_head())
+
+
+def current(connection: Connection) -> str | None:
+    """The revision the database is at, None for an empty one."""
+    return MigrationContext.configure(
+        connection, opts={"version_table": "schema_version", "version_table_schema": "public"}
+    ).get_current_revision()
+
+
+def upgrade(url: str) -> tuple[str | None, str]:
+    """Bring the database at `url` to `head()`; answers (revision before, revision after).
+
+    Several at once take turns. Raises sqlalchemy.exc.OperationalError when a lock is not had within LOCK_TIMEOUT.
+    """
+    engine = make_single_connection_engine(url, application_name="pin-migrate")
+    with engine.connect() as connection:
+        connection.execute(text("SELECT pg_advisory_lock(:key)"), {"key": _MIGRATION_LOCK})
+        connection.execute(text(f"SET lock_timeout = '{LOCK_TIMEOUT}'"))
+        before = current(connection)
+        connection.commit()
+        command.upgrade(_config(connection), "head")
+        after = current(connection)
+        connection.commit()
+    engine.dispose()
+    return before, str(after)
