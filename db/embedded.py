@@ -23,8 +23,8 @@ from typing import Self
 import psycopg
 from psycopg import sql
 
-from db.embedded_place import EmbeddedServerError, place_data, place_programs, server_user
-from db.embedded_process import ends_with_parent, identity, is_ready, refuse_a_live_server
+from db.embedded_place import EmbeddedServerError, place_data, place_programs
+from db.embedded_process import environment, identity, is_ready, launcher, refuse_a_live_server
 
 __all__ = ["EmbeddedServer", "EmbeddedServerError"]
 
@@ -98,11 +98,10 @@ class EmbeddedServer:
             # The kernel sends the parent-death signal when the thread that forked ends, not the process.
             raise EmbeddedServerError("start the server from the main thread: it ends with the thread that started it")
         as_root = os.geteuid() == 0
-        bin_dir = (
-            (self._requested_bin / "postgres").resolve().parent
-            if self._requested_bin
-            else place_programs(as_root=as_root)
-        )
+        if self._requested_bin is None:
+            bin_dir = place_programs(as_root=as_root)
+        else:
+            bin_dir = (self._requested_bin / "postgres").resolve().parent
         self.has_pg_stat_statements = any((bin_dir.parent / "lib").glob("pg_stat_statements.*"))
         self.home = place_data(self._requested_home, as_root=as_root)
         with _one_start_at_a_time(self.home):
@@ -112,13 +111,13 @@ class EmbeddedServer:
             self.port = self._requested_port or _free_port(self.home / "port")
             with self.log.open("wb") as log:
                 self._process = subprocess.Popen(
-                    [bin_dir / "postgres", "-D", cluster, *self._options()],
+                    [*launcher(as_root), bin_dir / "postgres", "-D", cluster, *self._options()],
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
-                    preexec_fn=ends_with_parent(),  # noqa: PLW1509 -- only system calls prepared beforehand
                     start_new_session=True,  # Ctrl-C is for the parent, which stops the server last
-                    **identity(self.home, as_root),
+                    cwd=self.home,
+                    env=environment(),
                 )
             self._await_ready(cluster)
             (self.home / "port").write_text(str(self.port))
@@ -166,10 +165,9 @@ class EmbeddedServer:
         password_file.unlink(missing_ok=True)
         password_file.touch(mode=0o600)
         password_file.write_text(secrets.token_hex(24))
-        if as_root:
-            owner = server_user()
-            os.chown(fresh, owner.pw_uid, owner.pw_gid)
-            os.chown(password_file, owner.pw_uid, owner.pw_gid)
+        owner = identity() if as_root else {}
+        for path in (fresh, password_file) if as_root else ():
+            os.chown(path, owner["user"], owner["group"])
         made = subprocess.run(
             [
                 *(
@@ -189,7 +187,9 @@ class EmbeddedServer:
             capture_output=True,
             text=True,
             check=False,
-            **identity(self.home, as_root),
+            cwd=self.home,
+            env=environment(),
+            **owner,
         )
         if made.returncode:
             raise EmbeddedServerError(f"initdb failed in {self.home}:\n{made.stdout}{made.stderr}")

@@ -52,8 +52,10 @@ def place_programs(*, as_root: bool) -> Path:
         _copy(installed, files, copy)
     _refuse_others_folder(copy)
     if _listing(copy) != files:  # a cleaner of temporary files has been here
-        copy.rename(Path(tempfile.mkdtemp(prefix="pin-postgres-broken-", dir=copy.parent)) / "copy")
+        broken = Path(tempfile.mkdtemp(prefix="pin-postgres-broken-", dir=copy.parent))
+        copy.rename(broken / "copy")
         _copy(installed, files, copy)
+        shutil.rmtree(broken, ignore_errors=True)
     return copy / _NEEDED[0]
 
 
