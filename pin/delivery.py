@@ -1,0 +1,262 @@
+"""Delivery: call selections for what is still claimed, decide on each reply, record the outcomes (J12–J17, J19).
+
+Retrieve, decide, store are three things. No database connection is held while a call is on the wire (J12).
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from sqlalchemy import Connection, Engine
+from sqlalchemy.exc import DBAPIError
+
+from db import outcome, quarantine, runs
+from db.claim import Claimed
+from db.outcome import Answered, AttemptOrigin, Decided
+from pin.clock import new_id, utc_now
+from pin.outbox import Entry, Outcome, OutcomeKind, Policy, Reply, Status, Verdict, decide, ends_pass
+from pin.selections_client import DetachCall, SelectionsClient, never
+from pin.telemetry import metrics, traces
+from pin.telemetry.logs import get_logger
+
+log = get_logger(__name__)
+
+Announce = Callable[[Connection, Sequence[UUID]], None]
+"""Writes the alert's message for these quarantine events into the caller's transaction (G21)."""
+
+_SERIALIZATION_VICTIM = {"40001", "40P01"}
+_VICTIM_TRIES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What one message hands over (G6)."""
+
+    run_id: UUID
+    claimed: tuple[Claimed, ...]
+
+
+def deliver(
+    batch: Batch,
+    *,
+    engine: Engine,
+    client: SelectionsClient,
+    policy: Policy,
+    call_timeout: timedelta,
+    time_limit: timedelta,
+    announce: Announce,
+    stopping: Callable[[], bool],
+    worker: str,
+    clock: Callable[[], datetime] = utc_now,
+) -> list[Decided]:
+    """Deliver one batch: one read, the calls, one short transaction of outcomes.
+
+    Entries no longer Pending at the version the message names are skipped (G6). Once `stopping()` holds, no call is
+    started; the calls on the wire finish and are recorded, the rest keep their attempt and due time (J6). Raises
+    sqlalchemy errors when the database cannot be reached: the outcomes are then lost, and G7 takes over.
+    """
+    deadline = time.monotonic() + time_limit.total_seconds()
+    with engine.connect() as connection:
+        entries = outcome.still_claimed(connection, batch.claimed)
+    replies = _call(entries, client, call_timeout=call_timeout, deadline=deadline, stopping=stopping)
+    answered = [Answered(entry, reply) for entry, reply in zip(entries, replies, strict=True) if reply is not None]
+    origin = AttemptOrigin(batch.run_id, worker, traces.current_trace_id())
+    decided = record(engine, answered, origin=origin, policy=policy, now=clock(), announce=announce)
+    for each in decided:
+        _observe(each, clock())
+    return decided
+
+
+def first_attempts(
+    entries: Sequence[Entry],
+    *,
+    engine: Engine,
+    client: SelectionsClient,
+    policy: Policy,
+    call_timeout: timedelta,
+    deadline: float,
+    clock: Callable[[], datetime] = utc_now,
+    worker: str = "web",
+) -> None:
+    """The owner's own first calls, after commit, best effort, all of them by the monotonic `deadline` (J19, G8).
+
+    A failure is written to last_error and the history and changes nothing else. What cannot be recorded is the job's:
+    database errors are logged, not raised.
+    """
+    if not entries:
+        return
+    replies = _call(entries, client, call_timeout=call_timeout, deadline=deadline, stopping=never)
+    answered = [Answered(entry, reply) for entry, reply in zip(entries, replies, strict=True) if reply is not None]
+    origin = AttemptOrigin(None, worker, traces.current_trace_id())
+    try:
+        decided = record(engine, answered, origin=origin, policy=policy, now=clock(), announce=_nothing_to_announce)
+    except DBAPIError as error:
+        log.warning("first attempts not recorded", entries=len(answered), error=type(error).__name__)
+        return
+    for each in decided:
+        metrics.FIRST_ATTEMPTS.labels(each.outcome.kind.value).inc()
+        if each.outcome.kind is OutcomeKind.SUCCEEDED:
+            _observe_done(each, clock())
+        else:
+            log.info("first attempt failed", snapshotId=str(each.entry.snapshot_id), errorCode=each.outcome.error)
+
+
+def record(
+    engine: Engine,
+    answered: Sequence[Answered],
+    *,
+    origin: AttemptOrigin,
+    policy: Policy,
+    now: datetime,
+    announce: Announce,
+) -> list[Decided]:
+    """Record the outcomes of a batch in one short transaction (J13); answers what was decided.
+
+    When that fails for a reason in the data, the rows are recorded singly and the bad one is isolated. Raises
+    sqlalchemy.exc.DBAPIError when the connection is lost.
+    """
+    if not answered:
+        return []
+    try:
+        return _record(engine, answered, origin, policy, now, announce)
+    except DBAPIError as error:
+        if error.connection_invalidated:
+            raise
+        log.warning("batch outcome refused, recording singly", rows=len(answered), error=type(error).__name__)
+    decided: list[Decided] = []
+    for one in answered:
+        try:
+            decided += _record(engine, [one], origin, policy, now, announce)
+        except DBAPIError as error:
+            if error.connection_invalidated:
+                raise
+            log.exception("outcome not recorded", entryId=str(one.called.id), snapshotId=str(one.called.snapshot_id))
+    return decided
+
+
+def _call(
+    entries: Sequence[Entry],
+    client: SelectionsClient,
+    *,
+    call_timeout: timedelta,
+    deadline: float,
+    stopping: Callable[[], bool],
+) -> list[Reply | None]:
+    calls = [DetachCall(e.snapshot_id, e.reason, e.requested_by_user_id, e.attempts) for e in entries]
+    return client.detach_all(calls, call_timeout=call_timeout, deadline=deadline, stopping=stopping) if calls else []
+
+
+def _record(
+    engine: Engine,
+    answered: Sequence[Answered],
+    origin: AttemptOrigin,
+    policy: Policy,
+    now: datetime,
+    announce: Announce,
+) -> list[Decided]:
+    """One transaction: lock the rows in id order, decide on them as they stand, write, keep the history (G21)."""
+    for tries_left in reversed(range(_VICTIM_TRIES)):
+        try:
+            with engine.begin() as connection:
+                return _record_in(connection, answered, origin, policy, now, announce)
+        except DBAPIError as error:
+            if tries_left == 0 or getattr(error.orig, "sqlstate", None) not in _SERIALIZATION_VICTIM:
+                raise
+    raise AssertionError("the last try returns or raises")
+
+
+def _record_in(
+    connection: Connection,
+    answered: Sequence[Answered],
+    origin: AttemptOrigin,
+    policy: Policy,
+    now: datetime,
+    announce: Announce,
+) -> list[Decided]:
+    standing = outcome.lock(connection, [one.called.id for one in answered])
+    decided = [
+        Decided(one.called, entry, one.reply, decide(entry, one.called.version, one.reply, now, policy))
+        for one in answered
+        if (entry := standing.get(one.called.id)) is not None
+    ]
+    outcome.apply(connection, decided, now)
+    outcome.keep_history(connection, decided, origin, now)
+    write_quarantined(connection, [(d.entry, d.outcome) for d in decided], now, announce)
+    quarantine.write_audit(connection, [_late_success(d) for d in decided if _is_late_success(d)], now)
+    error = ends_pass(one.reply for one in answered)
+    if error is not None and origin.run_id is not None:
+        runs.halt(connection, origin.run_id, error)
+    return decided
+
+
+def write_quarantined(
+    connection: Connection, decided: Sequence[tuple[Entry, Outcome]], now: datetime, announce: Announce
+) -> None:
+    """Leave the event of each move to Quarantined, and its alert's message, in the same transaction (J15, G21)."""
+    events = [
+        quarantine.QuarantinedEvent(
+            id=new_id(),
+            entry_id=entry.id,
+            snapshot_id=entry.snapshot_id,
+            post_id=entry.post_id,
+            reason=str(entry.reason),
+            attempts=entry.attempts,
+            last_error=decision.error,
+            occurred_at=now,
+        )
+        for entry, decision in decided
+        if decision.kind is OutcomeKind.QUARANTINED
+    ]
+    if events:
+        quarantine.write_events(connection, events, now)
+        announce(connection, [event.id for event in events])
+
+
+def _nothing_to_announce(_connection: Connection, event_ids: Sequence[UUID]) -> None:
+    """A first attempt never quarantines (J19)."""
+    raise AssertionError(f"a first attempt quarantined {len(event_ids)} entries")
+
+
+def _is_late_success(decided: Decided) -> bool:
+    return decided.outcome.kind is OutcomeKind.SUCCEEDED and decided.entry.status == Status.QUARANTINED
+
+
+def _late_success(decided: Decided) -> quarantine.AuditRow:
+    return quarantine.AuditRow(
+        id=new_id(),
+        entry_id=decided.entry.id,
+        snapshot_id=decided.entry.snapshot_id,
+        actor="system",
+        action="late-success",
+        reason="a success arrived after the quarantine (G9)",
+        details={"calledVersion": decided.called.version},
+    )
+
+
+def _observe(decided: Decided, now: datetime) -> None:
+    """Logs and counters of one recorded attempt of the job (J24, J25, G16)."""
+    entry, reply = decided.entry, decided.reply
+    metrics.ATTEMPT_SECONDS.labels(reply.verdict.value).observe(reply.duration.total_seconds())
+    facts = {"snapshotId": str(entry.snapshot_id), "attempts": decided.called.attempts}
+    if decided.outcome.kind is OutcomeKind.SUCCEEDED:
+        _observe_done(decided, now)
+        return
+    if reply.verdict is not Verdict.DETACHED:
+        metrics.FAILED.inc()
+    match decided.outcome.kind:
+        case OutcomeKind.RETRIED:
+            metrics.RETRIED.inc()
+            log.info("entry retry", errorCode=decided.outcome.error, **facts)
+        case OutcomeKind.QUARANTINED:
+            metrics.QUARANTINED.inc()
+            log.warning("entry quarantined", reason=decided.outcome.error, **facts)
+        case OutcomeKind.LATE:
+            log.info("late reply", errorCode=decided.outcome.error, **facts)
+
+
+def _observe_done(decided: Decided, now: datetime) -> None:
+    metrics.SUCCEEDED.inc()
+    metrics.LAG.observe(max(0.0, (now - decided.entry.created_at).total_seconds()))
+    log.info("entry detached", snapshotId=str(decided.entry.snapshot_id), attempts=decided.called.attempts)
