@@ -200,12 +200,12 @@ class EmbeddedServer:
         assert self._process is not None  # noqa: S101 -- for the type checker
         deadline = time.monotonic() + _START_WITHIN
         while not is_ready(cluster, self._process.pid):
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(_POLL)
+            if self._process.poll() is not None:
                 raise EmbeddedServerError(f"the server in {self.home} ended at its start:\n{self._log_tail()}")
             if time.monotonic() > deadline:
                 self.stop()
                 raise EmbeddedServerError(f"not ready within {_START_WITHIN:.0f} s, {self.home}:\n{self._log_tail()}")
+            time.sleep(_POLL)
 
     def _log_tail(self) -> str:
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-15:])

@@ -43,8 +43,10 @@ def place_programs(*, as_root: bool) -> Path:
     if spec is None or spec.origin is None:
         raise EmbeddedServerError(f"the package {_WHEEL} is not installed")
     installed = Path(spec.origin).parent.parent.resolve()
+    if not as_root:
+        return installed / _NEEDED[0]
     files = _listing(installed)
-    if not as_root or all(_reachable(installed / name, stat.S_IROTH) for name in files):
+    if all(_reachable(installed / name, stat.S_IROTH) for name in files):
         return installed / _NEEDED[0]
     digest = hashlib.sha256(repr(files).encode()).hexdigest()[:16]
     copy = _open_folder() / f"pin-postgres-{version(_WHEEL)}-{os.getuid()}-{digest}"
