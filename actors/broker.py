@@ -77,11 +77,10 @@ class DetachBroker(PostgresBroker):  # type: ignore[misc]  # dramatiq-pg has no 
         Raises ValueError for values that cannot work.
         """
         if lease <= timedelta(0) or poll <= timedelta(0):
-            msg = f"lease and poll must be over zero, not {lease} and {poll}"
-            raise ValueError(msg)
+            raise ValueError(f"lease and poll must be over zero, not {lease} and {poll}")
         if (slots is not None and slots < 1) or max_deliveries < 1:
-            msg = f"slots and max_deliveries must be at least 1, not {slots} and {max_deliveries}"
-            raise ValueError(msg)
+            raise ValueError(f"slots and max_deliveries must be at least 1, not {slots} and {max_deliveries}")
+        self.close()
         self._consumption = Consumption(url, lease, poll, slots, max_deliveries)
         self._outcomes = Outcomes(url, self._held, self.draining)
 
@@ -93,8 +92,7 @@ class DetachBroker(PostgresBroker):  # type: ignore[misc]  # dramatiq-pg has no 
         if queue_name in self.queues:
             return
         if len(enqueue_channel(queue_name).encode()) > POSTGRES_NAME_BYTES:
-            msg = f"the queue's name is too long for a channel of PostgreSQL: {queue_name}"
-            raise ValueError(msg)
+            raise ValueError(f"the queue's name is too long for a channel of PostgreSQL: {queue_name}")
         self.emit_before("declare_queue", queue_name)
         self.queues[queue_name] = True
         self.emit_after("declare_queue", queue_name)
@@ -105,8 +103,7 @@ class DetachBroker(PostgresBroker):  # type: ignore[misc]  # dramatiq-pg has no 
         Raises ValueError for a delay, psycopg.Error when it cannot be written.
         """
         if delay is not None:
-            msg = f"message {message.message_id}: the queue knows no delays, nor retries that need them"
-            raise ValueError(msg)
+            raise ValueError(f"message {message.message_id}: the queue knows no delays, nor retries that need them")
         with connect(self._configured()[0].url) as connection:
             self.enqueue_on(connection, [message])
         return message
@@ -168,8 +165,7 @@ class DetachBroker(PostgresBroker):  # type: ignore[misc]  # dramatiq-pg has no 
 
     def _configured(self) -> tuple[Consumption, Outcomes]:
         if self._consumption is None or self._outcomes is None:
-            msg = "the broker is used before configure(url=…, lease=…, poll=…) was called in this process"
-            raise RuntimeError(msg)
+            raise RuntimeError("the broker is used before configure(url=…, lease=…, poll=…) was called in this process")
         return self._consumption, self._outcomes
 
 
@@ -177,8 +173,7 @@ class _NoPool:
     """In the place of dramatiq-pg's psycopg2 pool, which nothing here may reach."""
 
     def getconn(self) -> NoReturn:
-        msg = "this broker has no psycopg2 pool: it consumes and enqueues over psycopg 3"
-        raise RuntimeError(msg)
+        raise RuntimeError("this broker has no psycopg2 pool: it consumes and enqueues over psycopg 3")
 
 
 class _WorkerLife(Middleware):
