@@ -1,0 +1,74 @@
+"""The Litestar app: the contexts that the settings name, health, metrics and the API's description.
+
+`uvicorn --factory web.app:create_app` serves it; nothing connects before the first request.
+"""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+
+from litestar import Litestar, Router
+from litestar.datastructures import State
+from litestar.di import Provide
+
+from pin.settings import Settings, load_settings
+from pin.telemetry.logs import configure_logging
+from pin.telemetry.traces import configure_tracing
+from web.auth import provide_caller
+from web.deps import Deps, build_deps
+from web.health import health_router
+from web.openapi import document, openapi_router
+from web.problems import render
+from web.tracing import traced
+
+
+def create_app(settings: Settings | None = None) -> Litestar:
+    """The app of this process; without `settings` they are loaded now. Raises SettingsError when they cannot serve."""
+    return assemble(build_deps(settings or load_settings()))
+
+
+def assemble(deps: Deps) -> Litestar:
+    """The app on given parts, which it closes at shutdown. Raises LookupError for a route that is not described."""
+    app = Litestar(
+        route_handlers=[health_router(), openapi_router(), *_contexts(deps)],
+        dependencies={
+            "deps": Provide(lambda: deps, sync_to_thread=False, use_cache=True),
+            "caller": Provide(provide_caller, sync_to_thread=False),
+        },
+        exception_handlers={Exception: render},
+        middleware=[traced],
+        lifespan=[_lifespan(deps)],
+        state=State({"deps": deps}),
+        request_max_body_size=deps.settings.web.max_body_bytes,
+        openapi_config=None,
+        logging_config=None,
+        debug=False,
+    )
+    document(app.routes)
+    return app
+
+
+def _contexts(deps: Deps) -> list[Router]:
+    routers: list[Router] = []
+    if "selections" in deps.settings.contexts:
+        from web.selections import selections_router
+
+        routers.append(selections_router(deps))
+    if "news" in deps.settings.contexts:
+        from web.news import news_router
+
+        routers.append(news_router(deps))
+    return routers
+
+
+def _lifespan(deps: Deps) -> Callable[[Litestar], AbstractAsyncContextManager[None]]:
+    @asynccontextmanager
+    async def run(_: Litestar) -> AsyncIterator[None]:
+        log = deps.settings.log
+        configure_logging(log_format=log.format, level=log.level, process="web")
+        configure_tracing("pin-web")
+        try:
+            yield
+        finally:
+            deps.close()
+
+    return run

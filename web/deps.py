@@ -1,0 +1,57 @@
+"""What handlers need, built once a process and closed with it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from litestar.di import NamedDependency
+from litestar.params import SkipValidation
+from prometheus_client.registry import Collector
+from sqlalchemy import Engine
+
+from db.engine import make_engine
+from pin.clock import new_id, utc_now
+from pin.settings import Settings
+from pin.tokens import TokenSource, TokenVerifier
+
+if TYPE_CHECKING:
+    from pin.selections_client import SelectionsClient
+
+
+@dataclass(frozen=True)
+class Deps:
+    """The web process's parts. `client` is there only where news is served; `collectors` add to `/metrics`."""
+
+    settings: Settings
+    engine: Engine
+    verifier: TokenVerifier
+    client: "SelectionsClient | None"
+    clock: Callable[[], datetime] = utc_now
+    new_id: Callable[[], UUID] = new_id
+    collectors: tuple[Collector, ...] = ()
+
+    def close(self) -> None:
+        """Close what holds connections."""
+        if self.client is not None:
+            self.client.close()
+        self.engine.dispose()
+
+
+InjectedDeps = NamedDependency[SkipValidation[Deps]]
+"""A handler's parameter `deps`."""
+
+
+def build_deps(settings: Settings) -> Deps:
+    """The parts that `settings` describe; nothing connects yet. Raises SettingsError for keys that cannot serve."""
+    verifier = TokenVerifier.from_settings(settings.auth)
+    client = _selections_client(settings) if "news" in settings.contexts else None
+    engine = make_engine(settings.database_url, pool_size=settings.web.pool_size, application_name="pin-web")
+    return Deps(settings, engine, verifier, client)
+
+
+def _selections_client(settings: Settings) -> "SelectionsClient":
+    from pin.selections_client import SelectionsClient
+
+    return SelectionsClient(settings.selections_url, TokenSource.from_settings(settings.auth))

@@ -1,0 +1,72 @@
+"""What orchestrators and Prometheus ask: is the process up, may it have traffic, what has it counted."""
+
+from functools import cache
+
+import msgspec
+from litestar import Response, Router, get
+from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, CollectorRegistry, generate_latest
+from sqlalchemy.exc import SQLAlchemyError
+
+from db import migrate
+from web.deps import InjectedDeps
+from web.openapi import describe
+from web.problems import of_status
+
+
+class Health(msgspec.Struct, frozen=True):
+    """The answer of a probe that is content."""
+
+    status: str
+
+
+@get("/health/live", opt=describe("The process answers", {200: Health}), sync_to_thread=False)
+def live() -> Response[bytes]:
+    """200 as long as the process answers; says nothing of the database, so that its loss restarts nobody."""
+    return _ok()
+
+
+@get("/health/ready", opt=describe("The process may have traffic", {200: Health}), sync_to_thread=True)
+def ready(deps: InjectedDeps) -> Response[bytes]:
+    """200 when the database answers and its schema is this code's or newer; 503 UNAVAILABLE otherwise.
+
+    Newer counts as ready, since during a rolling deploy the migration runs before the last old process goes.
+    """
+    with deps.engine.connect() as connection:
+        current = migrate.current(connection)
+    if current is None or current < _head():
+        raise of_status(503, "The database's schema is older than this code.")
+    return _ok()
+
+
+@get(
+    "/metrics",
+    opt=describe("Metrics in Prometheus' text format", {200: str}, media_type="text/plain"),
+    sync_to_thread=True,
+)
+def metrics(deps: InjectedDeps) -> Response[bytes]:
+    """What this process counted, then what the collectors of `deps` read; a lost database costs only the latter."""
+    content = generate_latest(REGISTRY)
+    registry = CollectorRegistry()
+    try:
+        for collector in deps.collectors:
+            registry.register(collector)
+        content += generate_latest(registry)
+    except SQLAlchemyError:
+        pass
+    return Response(content, headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+
+def health_router() -> Router:
+    """`/health/live`, `/health/ready` and `/metrics`, open to whoever reaches the port."""
+    return Router(path="/", route_handlers=[live, ready, metrics])
+
+
+@cache
+def _head() -> str:
+    return migrate.head()
+
+
+def _ok() -> Response[bytes]:
+    return Response(
+        msgspec.json.encode(Health("ok")), media_type="application/json", headers={"Cache-Control": "no-store"}
+    )
