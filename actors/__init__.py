@@ -1,0 +1,14 @@
+"""The worker side, started as `dramatiq actors`: importing this package declares the actors and connects to nothing."""
+
+import dramatiq
+
+from actors.broker import DetachBroker
+
+broker = DetachBroker()
+dramatiq.set_broker(broker)
+
+from actors import alert, detach, process  # noqa: E402 - the actors need the broker to be set
+
+broker.add_middleware(process.WorkerProcess())
+
+__all__ = ["alert", "broker", "detach", "process"]

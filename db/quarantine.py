@@ -10,6 +10,7 @@ from uuid import UUID
 from sqlalchemy import Connection, text
 
 from db.outbox import COLUMNS, entry_of
+from db.queue import ALERT_QUEUE
 from pin.outbox import Entry
 
 
@@ -59,10 +60,24 @@ _EVENTS = text("""
     ) AS e (id, entry_id, snapshot_id, post_id, reason, attempts, last_error)
 """)
 
-_TAKE_ALERT = text("""
+_UNALERTED = text("""
+    SELECT id, entry_id, snapshot_id, post_id, reason, attempts, last_error, occurred_at
+    FROM news.snapshot_detach_quarantined_event
+    WHERE id = ANY(CAST(:ids AS uuid[])) AND alerted_at IS NULL
+    ORDER BY id
+""")
+
+_ALERTED = text("""
     UPDATE news.snapshot_detach_quarantined_event SET alerted_at = :now
     WHERE id = ANY(CAST(:ids AS uuid[])) AND alerted_at IS NULL
-    RETURNING id, entry_id, snapshot_id, post_id, reason, attempts, last_error, occurred_at
+""")
+
+_SILENT = text("""
+    SELECT id FROM news.snapshot_detach_quarantined_event
+    WHERE alerted_at IS NULL AND occurred_at < :before AND NOT EXISTS (
+        SELECT FROM dramatiq.queue WHERE queue_name = :queue AND state IN ('queued', 'consumed')
+    )
+    ORDER BY id LIMIT 100
 """)
 
 _REQUEUE = text("""
@@ -113,10 +128,19 @@ def write_events(connection: Connection, events: Sequence[QuarantinedEvent], now
     )
 
 
-def take_for_alert(connection: Connection, event_ids: Sequence[UUID], now: datetime) -> list[QuarantinedEvent]:
-    """Mark these events alerted; answers those that were not yet, so that an alert is raised once."""
-    rows = connection.execute(_TAKE_ALERT, {"ids": list(event_ids), "now": now})
-    return [QuarantinedEvent(*row) for row in rows]
+def unalerted(connection: Connection, event_ids: Sequence[UUID]) -> list[QuarantinedEvent]:
+    """Those of these events whose alert has not been raised yet."""
+    return [QuarantinedEvent(*row) for row in connection.execute(_UNALERTED, {"ids": list(event_ids)})]
+
+
+def mark_alerted(connection: Connection, event_ids: Sequence[UUID], now: datetime) -> None:
+    """Their alert has been raised; a repeated message raises none again."""
+    connection.execute(_ALERTED, {"ids": list(event_ids), "now": now})
+
+
+def silent_events(connection: Connection, *, before: datetime) -> list[UUID]:
+    """Events older than `before` that were never alerted though no alert waits in the queue: its message was lost."""
+    return [row.id for row in connection.execute(_SILENT, {"before": before, "queue": ALERT_QUEUE})]
 
 
 def lock_entries(connection: Connection, ids: Sequence[UUID]) -> dict[UUID, tuple[Entry, str | None]]:

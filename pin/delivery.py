@@ -18,6 +18,7 @@ from db.outcome import Answered, AttemptOrigin, Decided
 from pin.clock import new_id, utc_now
 from pin.outbox import Entry, Outcome, OutcomeKind, Policy, Reply, Status, Verdict, decide, ends_pass
 from pin.selections_client import DetachCall, SelectionsClient, never
+from pin.settings import SnapshotDetachRetryOptions
 from pin.telemetry import metrics, traces
 from pin.telemetry.logs import get_logger
 
@@ -28,6 +29,11 @@ Announce = Callable[[Connection, Sequence[UUID]], None]
 
 _SERIALIZATION_VICTIM = {"40001", "40P01"}
 _VICTIM_TRIES = 3
+
+
+def policy_of(options: SnapshotDetachRetryOptions) -> Policy:
+    """The retry schedule that the options describe."""
+    return Policy(options.max_attempts, options.backoff_base, options.backoff_factor, options.backoff_cap)
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,7 +257,7 @@ def _observe(decided: Decided, now: datetime) -> None:
             log.info("entry retry", errorCode=decided.outcome.error, **facts)
         case OutcomeKind.QUARANTINED:
             metrics.QUARANTINED.inc()
-            log.warning("entry quarantined", reason=decided.outcome.error, **facts)
+            log.warning("entry quarantined", reason=str(entry.reason), errorCode=decided.outcome.error, **facts)
         case OutcomeKind.LATE:
             log.info("late reply", errorCode=decided.outcome.error, **facts)
 

@@ -8,6 +8,10 @@ from urllib.parse import urlsplit, urlunsplit
 from pydantic import BaseModel, ValidationError
 
 
+EXIT_BAD_SETTINGS = 78
+"""Exit code of a process whose settings are wrong (EX_CONFIG of sysexits)."""
+
+
 @dataclass(frozen=True)
 class Fault:
     """One thing wrong: the field as the documentation names it, the value given, the rule it breaks."""

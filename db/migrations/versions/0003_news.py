@@ -125,6 +125,7 @@ STATEMENTS = (
     )
     """,
     "CREATE INDEX ix_sdq_entry ON news.snapshot_detach_quarantined_event (entry_id)",
+    "CREATE INDEX ix_sdq_silent ON news.snapshot_detach_quarantined_event (occurred_at) WHERE alerted_at IS NULL",
     """
     CREATE TABLE news.snapshot_detach_audit (
         id uuid PRIMARY KEY,

@@ -1,0 +1,108 @@
+"""One worker process: its settings, connections and limits, made after the fork and before the first message (A23)."""
+
+import os
+import socket
+import sys
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import dramatiq
+from dramatiq.middleware import Middleware
+from sqlalchemy import Engine
+
+from actors.broker import DetachBroker
+from db.engine import make_engine
+from pin.delivery import policy_of
+from pin.outbox import Policy
+from pin.selections_client import SelectionsClient
+from pin.settings import Settings, load_settings
+from pin.settings_faults import EXIT_BAD_SETTINGS, SettingsError
+from pin.telemetry.logs import configure_logging, get_logger
+from pin.telemetry.traces import configure_tracing
+from pin.tokens import TokenSource
+
+log = get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerContext:
+    """What the actors of one process work with."""
+
+    settings: Settings
+    engine: Engine
+    client: SelectionsClient
+    policy: Policy
+    worker: str
+
+    @property
+    def calls_limit(self) -> timedelta:
+        """How long a batch may make calls: what they may take, and half of what is left before the time limit.
+
+        The other half is for recording, so that a slow batch is recorded and not cut off.
+        """
+        retry, worker = self.settings.retry, self.settings.worker
+        calls = -(-retry.batch_size // worker.concurrency) * retry.detach_call_timeout
+        return (calls + worker.time_limit) / 2
+
+
+_context: list[WorkerContext] = []
+
+
+def context() -> WorkerContext:
+    """The context of this process. Raises RuntimeError in a process that is no worker."""
+    if not _context:
+        raise RuntimeError("no worker runs in this process")
+    return _context[0]
+
+
+def open_context(settings: Settings) -> WorkerContext:
+    """Make the process's engine and client; both connect on first use."""
+    opened = WorkerContext(
+        settings=settings,
+        engine=make_engine(settings.database_url, pool_size=16, application_name="pin-worker"),
+        client=SelectionsClient(
+            settings.selections_url,
+            TokenSource.from_settings(settings.auth),
+            concurrency=settings.worker.concurrency,
+        ),
+        policy=policy_of(settings.retry),
+        worker=f"{socket.gethostname()}:{os.getpid()}",
+    )
+    _context[:] = [opened]
+    return opened
+
+
+def close_context() -> None:
+    """Close what `open_context` made."""
+    while _context:
+        closing = _context.pop()
+        closing.client.close()
+        closing.engine.dispose()
+
+
+class WorkerProcess(Middleware):
+    """Configures the process at boot; one that is configured wrongly says so and ends (J7)."""
+
+    def after_process_boot(self, broker: dramatiq.Broker) -> None:
+        """Read the settings and open what the actors need. Raises SystemExit(78) when the settings are wrong."""
+        if not isinstance(broker, DetachBroker):
+            raise TypeError("the actors belong to the project's own broker")
+        try:
+            settings = load_settings()
+        except SettingsError as error:
+            sys.stderr.write(f"the worker does not start, its settings are wrong:\n{error}\n")
+            raise SystemExit(EXIT_BAD_SETTINGS) from error
+        configure_logging(log_format=settings.log.format, level=settings.log.level, process="worker")
+        configure_tracing("pin-worker")
+        opened = open_context(settings)
+        broker.configure(url=settings.database_url, lease=settings.queue.lease, poll=settings.queue.poll, slots=None)
+        limit: dict[str, Any] = {"time_limit": int(settings.worker.time_limit.total_seconds() * 1000)}
+        for actor in broker.actors.values():
+            actor.options.update(limit)
+        log.info("worker started", worker=opened.worker)
+
+    def after_worker_shutdown(self, broker: dramatiq.Broker, worker: dramatiq.Worker) -> None:
+        """Close it again."""
+        del broker, worker
+        close_context()

@@ -1,0 +1,85 @@
+"""What an operator does and sees; console and CLI call the same functions (design: one path).
+
+Each change takes an actor and a reason and leaves an audit row in its own transaction.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from uuid import UUID
+
+from sqlalchemy import Engine
+
+from db import quarantine
+from db.quarantine import AuditRow, QuarantinedEntry
+from pin.clock import new_id
+from pin.outbox import Status
+
+MAX_REASON_LENGTH = 512
+
+
+class RequeueResult(StrEnum):
+    """What became of one id that was to be re-enqueued."""
+
+    REQUEUED = "Requeued"
+    NOT_QUARANTINED = "NotQuarantined"
+    UNKNOWN = "Unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class RequeueAnswer:
+    """One id's answer; `status` is the entry's state before, None for an unknown id."""
+
+    entry_id: UUID
+    result: RequeueResult
+    status: str | None
+
+
+def list_quarantined(engine: Engine, *, limit: int = 100) -> list[QuarantinedEntry]:
+    """The quarantined entries with their last_error, longest quarantined first."""
+    with engine.connect() as connection:
+        return quarantine.list_quarantined(connection, limit)
+
+
+def requeue(engine: Engine, ids: Sequence[UUID], *, actor: str, reason: str, now: datetime) -> list[RequeueAnswer]:
+    """Quarantined to Pending, attempts 0, due now, each with an audit row; one transaction (J29, G21).
+
+    Answers each id once, in the order given. Acts only on what is Quarantined: anything else is answered and stays as
+    it is. Raises ValueError for an empty actor or reason, or a reason over 512 characters.
+    """
+    if not actor.strip() or not reason.strip():
+        raise ValueError("an actor and a reason are needed: they are what the audit keeps")
+    if len(reason) > MAX_REASON_LENGTH:
+        raise ValueError(f"the reason is longer than {MAX_REASON_LENGTH} characters")
+    wanted = list(dict.fromkeys(ids))
+    with engine.begin() as connection:
+        found = quarantine.lock_entries(connection, wanted)
+        moving = [one for one in wanted if one in found and found[one][0].status == Status.QUARANTINED]
+        moved = quarantine.requeue(connection, moving, now) if moving else set()
+        quarantine.write_audit(
+            connection,
+            [
+                AuditRow(
+                    id=new_id(),
+                    entry_id=one,
+                    snapshot_id=found[one][0].snapshot_id,
+                    actor=actor,
+                    action="requeue",
+                    reason=reason,
+                    details={"attempts": found[one][0].attempts, "lastError": found[one][1]},
+                )
+                for one in wanted
+                if one in moved
+            ],
+            now,
+        )
+    answers: list[RequeueAnswer] = []
+    for one in wanted:
+        entry = found.get(one)
+        if entry is None:
+            answers.append(RequeueAnswer(one, RequeueResult.UNKNOWN, None))
+        else:
+            result = RequeueResult.REQUEUED if one in moved else RequeueResult.NOT_QUARANTINED
+            answers.append(RequeueAnswer(one, result, str(entry[0].status)))
+    return answers
