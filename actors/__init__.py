@@ -4,11 +4,11 @@ import dramatiq
 
 from actors.broker import DetachBroker
 
-broker = DetachBroker()
-dramatiq.set_broker(broker)
+detach_broker = DetachBroker()
+dramatiq.set_broker(detach_broker)
 
 from actors import alert, detach, process  # noqa: E402 - the actors need the broker to be set
 
-broker.add_middleware(process.WorkerProcess())
+detach_broker.add_middleware(process.WorkerProcess())
 
-__all__ = ["alert", "broker", "detach", "process"]
+__all__ = ["alert", "detach", "detach_broker", "process"]

@@ -38,6 +38,6 @@ def raise_alerts(event_ids: list[str]) -> None:
 
 def announce(connection: Connection, event_ids: Sequence[UUID]) -> None:
     """Write the alert's message into the caller's transaction."""
-    from actors import broker
+    from actors import detach_broker
 
-    broker.enqueue_on(connection, [raise_alerts.message([str(event_id) for event_id in event_ids])])
+    detach_broker.enqueue_on(connection, [raise_alerts.message([str(event_id) for event_id in event_ids])])

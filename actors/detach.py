@@ -8,7 +8,7 @@ import structlog
 from opentelemetry.context import attach, detach
 from sqlalchemy import Connection
 
-from actors import broker
+from actors import detach_broker
 from actors.alert import announce
 from actors.process import context
 from db.claim import Claimed
@@ -33,7 +33,7 @@ def deliver_batch(run_id: str, claimed: list[list[Any]], trace: dict[str, str]) 
                 call_timeout=worker.settings.retry.detach_call_timeout,
                 time_limit=worker.calls_limit,
                 announce=announce,
-                stopping=broker.draining.is_set,
+                stopping=detach_broker.draining.is_set,
                 worker=worker.worker,
             )
     finally:
@@ -45,5 +45,5 @@ def hand_over(connection: Connection, batch: Batch) -> UUID:
     message = deliver_batch.message(
         str(batch.run_id), [[str(one.entry_id), one.version] for one in batch.claimed], traces.carrier()
     )
-    broker.enqueue_on(connection, [message])
+    detach_broker.enqueue_on(connection, [message])
     return UUID(message.message_id)

@@ -7,7 +7,6 @@ from urllib.parse import urlsplit, urlunsplit
 
 from pydantic import BaseModel, ValidationError
 
-
 EXIT_BAD_SETTINGS = 78
 """Exit code of a process whose settings are wrong (EX_CONFIG of sysexits)."""
 
