@@ -130,5 +130,5 @@ def _create(desk: Desk, requests: Sequence[CreateSnapshotRequest], positions: di
             case ErrorCode.SELECTIONS_SNAPSHOT_ID_REFUSED:
                 raise SwitchRefused("the request took too long; nothing has changed") from refused
             case _:
-                raise SelectionsUnavailable(f"selections refused to take a snapshot: {refused.code}") from refused
+                raise SelectionsUnavailable(refused.code) from refused
     desk.contents.remember(snapshots)
