@@ -13,13 +13,13 @@ from typing import Any, NoReturn
 import psycopg
 from dramatiq.broker import Broker, MessageProxy
 from dramatiq.message import Message
-from dramatiq.middleware import Callbacks, Middleware, Retries, ShutdownNotifications, TimeLimit
+from dramatiq.middleware import Callbacks, Middleware, Retries, ShutdownNotifications, SkipMessage, TimeLimit
 from dramatiq.worker import Worker
 from dramatiq_pg import PostgresBroker
 from sqlalchemy import Connection
 
 from actors.consumer import Consumption, LeaseConsumer, enqueue_channel
-from actors.outcomes import Held, Outcomes, connect
+from actors.outcomes import Delivery, Held, Outcomes, connect
 
 POSTGRES_NAME_BYTES = 63
 
@@ -82,7 +82,7 @@ class DetachBroker(PostgresBroker):  # type: ignore[misc]  # dramatiq-pg has no 
             raise ValueError(f"slots and max_deliveries must be at least 1, not {slots} and {max_deliveries}")
         self.close()
         self._consumption = Consumption(url, lease, poll, slots, max_deliveries)
-        self._outcomes = Outcomes(url, self._held, self.draining)
+        self._outcomes = Outcomes(url, lease, self._held, self.draining)
 
     def declare_queue(self, queue_name: str) -> None:
         """Declares a queue and no delay queue beside it: no thread waits for what is never sent.
@@ -152,6 +152,10 @@ class DetachBroker(PostgresBroker):  # type: ignore[misc]  # dramatiq-pg has no 
         if self._outcomes is not None:
             self._outcomes.close()
 
+    def may_start(self, message: MessageProxy) -> bool:
+        """Whether a claimed message is still this process' own when a thread gets to it (G6)."""
+        return not isinstance(message, Delivery) or self._configured()[1].renew(message)
+
     def begin_work(self, worker_threads: int) -> None:
         """A worker of so many threads boots in this process."""
         self._worker_threads = worker_threads
@@ -177,11 +181,15 @@ class _NoPool:
 
 
 class _WorkerLife(Middleware):
-    """Tells the broker of its worker's first and last moments."""
+    """Tells the broker of its worker's first and last moments, and asks before each message."""
 
     def before_worker_boot(self, broker: Broker, worker: Worker) -> None:
         if isinstance(broker, DetachBroker):
             broker.begin_work(worker.worker_threads)
+
+    def before_process_message(self, broker: Broker, message: MessageProxy) -> None:
+        if isinstance(broker, DetachBroker) and not broker.may_start(message):
+            raise SkipMessage
 
     def before_worker_shutdown(self, broker: Broker, worker: Worker) -> None:
         if isinstance(broker, DetachBroker):

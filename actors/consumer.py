@@ -29,7 +29,8 @@ from dramatiq.errors import ConnectionError as QueueConnectionError
 from dramatiq.message import Message
 from psycopg import sql
 
-from actors.outcomes import ACK, BATCHES_CHANNEL, REJECT, Claim, Delivery, Held, Outcomes, Session, connect
+from actors.outcomes import ACK, REJECT, Claim, Delivery, Held, Outcomes, Session, connect
+from db.queue import BATCHES_CHANNEL
 
 CLAIM = f"""
 with due as materialized (

@@ -5,8 +5,8 @@ whoever took the message after it (G6).
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from threading import Condition, Event, Lock
 from time import monotonic
 from typing import Any
@@ -18,8 +18,7 @@ from dramatiq.errors import ConnectionClosed
 from dramatiq.errors import ConnectionError as QueueConnectionError
 from dramatiq.message import Message
 
-BATCHES_CHANNEL = "pin.batches"
-"""NOTIFY here says that a batch was taken or has ended: the runner that waits for outcomes looks again."""
+from db.queue import BATCHES_CHANNEL
 
 # The claim's own time stamp is part of the fence: a requeue gives the delivery's number back, so the number alone
 # would let a repeated statement undo the claim of whoever took the message next.
@@ -44,7 +43,11 @@ where q.message_id = mine.id and q.state = 'consumed' and q.deliveries = mine.de
 returning pg_notify('dramatiq.' || q.queue_name || '.enqueue', '')
 """
 
+RENEW = f"update dramatiq.queue set mtime = clock_timestamp() where {FENCE} returning mtime"
+
 TRACEBACK_LIMIT = 4_000
+FRESH = 0.9
+"""The part of its lease that a message must have left to start without renewing it."""
 
 log = structlog.get_logger(__name__)
 
@@ -60,7 +63,7 @@ class Claim:
     delivery: int
     claimed_at: datetime
     expires: float
-    """The end of the lease on this process' monotonic clock, in seconds; late by the claim's way back at most."""
+    """The end of the lease on this process' monotonic clock, in seconds; never later than by the database's."""
 
 
 class Delivery(MessageProxy):
@@ -69,6 +72,8 @@ class Delivery(MessageProxy):
     def __init__(self, message: Message[Any], claim: Claim) -> None:
         super().__init__(message)  # type: ignore[no-untyped-call]
         self.claim = claim
+        self.abandoned = False
+        """Whether it is left to its lease, or to who has it by now: then no outcome is written."""
 
 
 class Held:
@@ -133,8 +138,9 @@ def connect(url: str) -> Session:
 class Outcomes:
     """Writes what became of claimed messages, each in one fenced statement, over a connection opened when needed."""
 
-    def __init__(self, url: str, held: Held, draining: Event) -> None:
+    def __init__(self, url: str, lease: timedelta, held: Held, draining: Event) -> None:
         self._url = url
+        self._lease = lease.total_seconds()
         self._held = held
         self._draining = draining
         self._lock = Lock()
@@ -147,10 +153,12 @@ class Outcomes:
         or the process is to end: then the message is left to its lease, and whoever takes it finds its work done.
         """
         claim = message.claim
+        if message.abandoned:
+            self._held.release([claim.message_id])
+            return
         clean = traceback and traceback.encode("utf-8", "replace").decode().replace("\x00", "\ufffd")[-TRACEBACK_LIMIT:]
-        fence = {"message_id": claim.message_id, "delivery": claim.delivery, "claimed_at": claim.claimed_at}
         try:
-            if not self._run(statement, {**fence, "traceback": clean}):
+            if not self._run(statement, {**_fence(claim), "traceback": clean}).rowcount:
                 log.warning("message outcome stale", message_id=claim.message_id, delivery=claim.delivery)
         except QueueConnectionError as error:
             if monotonic() < claim.expires and not self._draining.is_set():
@@ -160,6 +168,25 @@ class Outcomes:
             self._held.release([claim.message_id])
             raise
         self._held.release([claim.message_id])
+
+    def renew(self, message: Delivery) -> bool:
+        """Whether a message about to start is still this process', with a lease that starts now.
+
+        A lease starts at the claim, and a message may have waited for a thread since. False: it must not start.
+        """
+        claim, asked = message.claim, monotonic()
+        if claim.expires - asked > FRESH * self._lease:
+            return True
+        try:
+            rows = self._run(RENEW, {**_fence(claim)}).fetchall()
+        except QueueConnectionError:
+            rows = []
+        if not rows:
+            log.warning("message not started", message_id=claim.message_id, delivery=claim.delivery)
+            message.abandoned = True
+            return False
+        message.claim = replace(claim, claimed_at=rows[0][0], expires=asked + self._lease)
+        return True
 
     def requeue(self, messages: Iterable[MessageProxy]) -> None:
         """Gives back messages that were not started, delivery included, and wakes an idle worker (J6).
@@ -177,7 +204,7 @@ class Outcomes:
                     "deliveries": [claim.delivery for claim in claims],
                     "claimed": [claim.claimed_at for claim in claims],
                 },
-            )
+            ).rowcount
             log.info("messages requeued", count=given_back)
         except QueueConnectionError as error:
             log.warning("messages not requeued", count=len(claims), error=str(error))
@@ -189,8 +216,8 @@ class Outcomes:
         with self._lock:
             self._close()
 
-    def _run(self, statement: str, parameters: dict[str, object]) -> int:
-        """Rows changed. A broken connection is replaced once: the fence makes repeating a statement harmless."""
+    def _run(self, statement: str, parameters: dict[str, object]) -> psycopg.Cursor[tuple[Any, ...]]:
+        """A broken connection is replaced once: the fence makes repeating a statement harmless."""
         with self._lock:
             try:
                 return self._execute(statement, parameters)
@@ -202,12 +229,16 @@ class Outcomes:
                 self._close()
                 raise ConnectionClosed(str(error)) from error  # type: ignore[no-untyped-call]
 
-    def _execute(self, statement: str, parameters: dict[str, object]) -> int:
+    def _execute(self, statement: str, parameters: dict[str, object]) -> psycopg.Cursor[tuple[Any, ...]]:
         if self._connection is None:
             self._connection = connect(self._url)
-        return self._connection.execute(statement.encode(), parameters).rowcount
+        return self._connection.execute(statement.encode(), parameters)
 
     def _close(self) -> None:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+
+
+def _fence(claim: Claim) -> dict[str, object]:
+    return {"message_id": claim.message_id, "delivery": claim.delivery, "claimed_at": claim.claimed_at}

@@ -1,6 +1,7 @@
 """What a claim takes and what ends it, statement by statement: each broker is what another process would have."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -10,8 +11,9 @@ from dramatiq.errors import ConnectionClosed
 from psycopg.types.json import Jsonb
 
 from actors.consumer import LeaseConsumer
-from actors.outcomes import BATCHES_CHANNEL, Delivery
+from actors.outcomes import Delivery
 from db.embedded import EmbeddedServer
+from db.queue import BATCHES_CHANNEL
 from tests.broker.conftest import Enqueue, MakeBroker, MakeConsumer, Query
 from tests.broker.queue_actors import record
 from tests.waiting import eventually
@@ -97,6 +99,41 @@ def test_a_process_never_takes_what_it_still_works_on_again(
     assert ask(ROWS) == [["consumed", "1"]]
     after.ack(held)
     assert ask(ROWS) == []
+
+
+@pytest.mark.req("G6")
+def test_a_message_that_waited_for_a_thread_starts_with_a_lease_of_its_own(
+    make_broker: MakeBroker, make_consumer: MakeConsumer, ask: Query, enqueue: Enqueue
+) -> None:
+    broker = make_broker(lease=timedelta(seconds=0.5))
+    waiting = make_consumer(broker)
+    enqueue(record.message(1))
+    waited = take(waiting)
+    old = "select now() - mtime > interval '0.2 seconds' from dramatiq.queue"
+    eventually(lambda: ask(old) == [True])
+    assert broker.may_start(waited)
+    assert ask(old) == [False]
+    assert take(make_consumer(lease=timedelta(seconds=0.5))).claim.delivery == 2
+    waited.claim = replace(waited.claim, expires=0)
+    assert not broker.may_start(waited)
+    waiting.ack(waited)
+    assert ask(ROWS) == [["consumed", "2"]]
+
+
+@pytest.mark.req("G6")
+def test_a_message_whose_lease_cannot_be_renewed_is_left_to_it(
+    make_broker: MakeBroker, make_consumer: MakeConsumer, ask: Query, enqueue: Enqueue, server: EmbeddedServer
+) -> None:
+    broker = make_broker(lease=timedelta(seconds=0.5))
+    taker = make_consumer(broker)
+    enqueue(record.message(1))
+    taken = take(taker)
+    taken.claim = replace(taken.claim, expires=0)
+    broker.configure(url=server.url("no_such_database"), lease=timedelta(hours=1), poll=timedelta(seconds=1))
+    assert not broker.may_start(taken)
+    taker.ack(taken)
+    assert ask(ROWS) == [["consumed", "1"]]
+    assert take(make_consumer(lease=timedelta(seconds=0.5))).claim.delivery == 2
 
 
 @pytest.mark.req("G6")

@@ -140,6 +140,7 @@ def test_a_message_that_kills_its_worker_ends_after_the_third_delivery(
         observer.execute("update dramatiq.queue set mtime = now() - interval '1 hour' where state = 'consumed'")
     last = start_worker(lease=0.2, poll=0.1, slots=1, threads=1).ready()
     eventually(lambda: ask("select count(*) from runs where n = 2") == [1])
-    assert ask("select array[state::text, deliveries::text] from dramatiq.queue") == [["rejected", "4"]]
+    rows = "select array[state::text, deliveries::text] from dramatiq.queue"
+    eventually(lambda: ask(rows) == [["rejected", "4"]])
     assert ask("select message_id::text from dramatiq.queue")[0] in last.output()
     assert ask("select count(*) from runs where n = 1") == [3]
