@@ -187,7 +187,7 @@ class SelectionsClient:
             return read_detach_reply(
                 call.snapshot_id, answer.status, answer.media_type, answer.body, answer.retry_after, utc_now()
             )
-        except (TimeoutError, httpx.TimeoutException):
+        except TimeoutError:  # httpx has no limits of its own here; its transport calls a refusal a ConnectTimeout
             return Reply(Verdict.TRANSIENT, ErrorClass.TIMEOUT)
         except TokenError:
             return Reply(Verdict.REFUSED, ErrorClass.CREDENTIAL)
@@ -202,7 +202,7 @@ class SelectionsClient:
         try:
             async with asyncio.timeout(max(0.0, deadline - time.monotonic())):
                 return await self._answer(method, path, body)
-        except (TimeoutError, httpx.TimeoutException) as error:
+        except TimeoutError as error:
             raise SelectionsUnavailable(ErrorClass.TIMEOUT) from error
         except TokenError as error:
             raise SelectionsUnavailable(ErrorClass.CREDENTIAL) from error
