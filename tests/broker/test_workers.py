@@ -114,12 +114,12 @@ def test_terminated_connections_cost_seconds_and_no_second_run(
 def test_50000_queued_messages_drain_without_being_held_in_memory(
     start_worker: StartWorker, ask: Query, enqueue: Enqueue
 ) -> None:
-    idle = start_worker(threads=8).ready()
+    idle = start_worker(threads=4, slots=64).ready()
     before = idle.peak_memory()
     for _ in range(5):
         enqueue(*(nothing.message() for _ in range(10_000)))
     # One that meets the backlog when it starts.
-    late = start_worker(threads=8).ready()
+    late = start_worker(threads=4, slots=64).ready()
     eventually(lambda: ask(QUEUED) == [0], within=90, every=0.1)
     grown = max(idle.peak_memory(), late.peak_memory()) - before
     assert grown < 20, f"{grown} MB over the {before} MB of an idle worker"
