@@ -62,9 +62,7 @@ def app_settings(keys: Keys) -> MakeSettings:
     """`app_settings(database, contexts=('selections',), …)`: settings of a test's app; `changed` replaces fields."""
 
     def make(database: str, **changed: Any) -> Settings:
-        auth = AuthOptions(public_keys=(keys.public,), m2m_private_key=keys.private)
-        given: dict[str, Any] = {"database_url": database, "contexts": ("selections",), "auth": auth}
-        return Settings(**(given | changed))
+        return settings_for(keys, database, **changed)
 
     return make
 
@@ -94,6 +92,13 @@ def user_token(keys: Keys) -> Callable[..., str]:
         return keys.token(user_id=user_id, tenant_id=tenant_id, **changed)
 
     return token
+
+
+def settings_for(keys: Keys, database: str, **changed: Any) -> Settings:
+    """Settings of an app of selections alone on `database`; `changed` replaces fields."""
+    auth = AuthOptions(public_keys=(keys.public,), m2m_private_key=keys.private)
+    given: dict[str, Any] = {"database_url": database, "contexts": ("selections",), "auth": auth}
+    return Settings(**(given | changed))
 
 
 @contextlib.contextmanager

@@ -3,6 +3,7 @@
 `uvicorn --factory web.app:create_app` serves it; nothing connects before the first request.
 """
 
+import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
@@ -66,6 +67,7 @@ def _lifespan(deps: Deps) -> Callable[[Litestar], AbstractAsyncContextManager[No
         log = deps.settings.log
         configure_logging(log_format=log.format, level=log.level, process="web")
         configure_tracing("pin-web")
+        logging.getLogger("uvicorn.access").disabled = True  # a request is in traces and metrics, a fault in the log
         try:
             yield
         finally:

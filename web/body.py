@@ -23,9 +23,9 @@ def decode(request: Request[Any, Any, Any], body: bytes, type_: type[_T]) -> _T:
     Refused, never guessed at: no body, a BOM, invalid UTF-8, a wrong type, an unknown or missing field, one named
     twice, text with U+0000 (PostgreSQL cannot hold it), an empty id.
     """
-    _require_json(request)
     if not body:
-        raise invalid("A body is required.")
+        raise invalid("A body is required.", field="$")
+    _require_json(request)
     try:
         decoded = msgspec.json.decode(body, type=type_)
         json.loads(body, object_pairs_hook=_each_once)
@@ -34,7 +34,7 @@ def decode(request: Request[Any, Any, Any], body: bytes, type_: type[_T]) -> _T:
         message, field = (match["message"], match["field"]) if match else (str(error), None)
         raise invalid(message, field=field or "$") from None
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-        raise invalid("The body is not well-formed JSON in UTF-8.") from None
+        raise invalid("The body is not well-formed JSON in UTF-8.", field="$") from None
     for field, message in _faults(decoded, "$"):
         raise invalid(message, field=field)
     return decoded
