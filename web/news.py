@@ -3,11 +3,11 @@
 import re
 from collections.abc import Collection, Mapping
 from functools import partial
-from typing import Annotated, Any
+from typing import Any
 
 from litestar import Request, Response, Router, delete, get, post, put
-from litestar.di import Provide
-from litestar.params import Dependency
+from litestar.di import NamedDependency, Provide
+from litestar.params import FromPath, RawBody, SkipValidation
 
 from pin import delivery
 from pin.contract import ErrorCode
@@ -42,7 +42,7 @@ POSTS_PATH = "/api/v1/posts"
 
 _NUMBER = re.compile("[0-9]{1,20}")
 
-_InjectedDesk = Annotated[Desk, Dependency(skip_validation=True)]
+_InjectedDesk = NamedDependency[SkipValidation[Desk]]
 _Request = Request[Any, Any, Any]
 
 _NOT_FOUND = {404: [ErrorCode.NEWS_POST_NOT_FOUND]}
@@ -108,7 +108,7 @@ def desk_of(deps: Deps) -> Desk:
     sync_to_thread=True,
 )
 def create_post_handler(
-    request: _Request, body: bytes, desk: _InjectedDesk, caller: InjectedCaller
+    request: _Request, body: RawBody, desk: _InjectedDesk, caller: InjectedCaller
 ) -> Response[WrittenPost]:
     """create-post; Location names it. Its blocks may embed selections of the tenant, and no snapshot yet (G14)."""
     asked = decode(request, body, CreatePost)
@@ -130,12 +130,12 @@ def create_post_handler(
     sync_to_thread=True,
 )
 def set_blocks_handler(
-    request: _Request, post_id: str, body: bytes, desk: _InjectedDesk, caller: InjectedCaller
+    request: _Request, post_id: FromPath[str], body: RawBody, desk: _InjectedDesk, caller: InjectedCaller
 ) -> Response[WrittenPost]:
     """set-blocks: all the blocks of a new version. If-Match is required, so that no one else's change is lost."""
-    found = uuid_of(post_id, "post_id")
-    asked = decode(request, body, SetBlocks)
+    found = uuid_of(post_id, "postId")
     expected = expected_revisions(request)
+    asked = decode(request, body, SetBlocks)
     return _written(set_blocks(desk, _author(caller), found, wanted_of(asked.blocks), expected))
 
 
@@ -146,10 +146,10 @@ def set_blocks_handler(
     sync_to_thread=True,
 )
 def publish_handler(
-    request: _Request, post_id: str, desk: _InjectedDesk, caller: InjectedCaller
+    request: _Request, post_id: FromPath[str], desk: _InjectedDesk, caller: InjectedCaller
 ) -> Response[WrittenPost]:
     """publish-post: of a Draft or an Unpublished one. If-Match is honoured where it is sent."""
-    return _written(publish(desk, _author(caller), uuid_of(post_id, "post_id"), _if_sent(request)))
+    return _written(publish(desk, _author(caller), uuid_of(post_id, "postId"), _if_sent(request)))
 
 
 @post(
@@ -159,10 +159,10 @@ def publish_handler(
     sync_to_thread=True,
 )
 def unpublish_handler(
-    request: _Request, post_id: str, desk: _InjectedDesk, caller: InjectedCaller
+    request: _Request, post_id: FromPath[str], desk: _InjectedDesk, caller: InjectedCaller
 ) -> Response[WrittenPost]:
     """unpublish-post: of a Published one; detaches nothing (J21). If-Match is honoured where it is sent."""
-    return _written(unpublish(desk, _author(caller), uuid_of(post_id, "post_id"), _if_sent(request)))
+    return _written(unpublish(desk, _author(caller), uuid_of(post_id, "postId"), _if_sent(request)))
 
 
 @delete(
@@ -170,9 +170,9 @@ def unpublish_handler(
     opt=describe("Archive a post", {204: None}, caller="user", errors=_CHANGE),
     sync_to_thread=True,
 )
-def delete_post_handler(request: _Request, post_id: str, desk: _InjectedDesk, caller: InjectedCaller) -> None:
+def delete_post_handler(request: _Request, post_id: FromPath[str], desk: _InjectedDesk, caller: InjectedCaller) -> None:
     """delete-post: soft, and answered alike however often (J21). If-Match is honoured where it is sent."""
-    delete_post(desk, _author(caller), uuid_of(post_id, "post_id"), _if_sent(request))
+    delete_post(desk, _author(caller), uuid_of(post_id, "postId"), _if_sent(request))
 
 
 @get(
@@ -180,9 +180,9 @@ def delete_post_handler(request: _Request, post_id: str, desk: _InjectedDesk, ca
     opt=describe("Read a post", {200: PostView}, caller="user", etag=True, errors=_NOT_FOUND),
     sync_to_thread=True,
 )
-def get_post_handler(post_id: str, desk: _InjectedDesk, caller: InjectedCaller) -> Response[PostView]:
+def get_post_handler(post_id: FromPath[str], desk: _InjectedDesk, caller: InjectedCaller) -> Response[PostView]:
     """get-post: the current version as any user of the tenant sees it, in any status (J22, J32)."""
-    rendered = read_post(desk, _author(caller).tenant_id, uuid_of(post_id, "post_id"))
+    rendered = read_post(desk, _author(caller).tenant_id, uuid_of(post_id, "postId"))
     return Response(post_view(rendered), headers={"ETag": etag_of(rendered.post.revision)})
 
 
@@ -196,9 +196,11 @@ def get_post_handler(post_id: str, desk: _InjectedDesk, caller: InjectedCaller) 
     ),
     sync_to_thread=True,
 )
-def get_version_handler(post_id: str, version: str, desk: _InjectedDesk, caller: InjectedCaller) -> VersionView:
+def get_version_handler(
+    post_id: FromPath[str], version: FromPath[str], desk: _InjectedDesk, caller: InjectedCaller
+) -> VersionView:
     """get-post-version: what the post showed then, detached or not, Archived or not (J22)."""
-    found = uuid_of(post_id, "post_id")
+    found = uuid_of(post_id, "postId")
     if not _NUMBER.fullmatch(version):
         raise invalid("Must be the number of a version.", field="version")
     return version_view(read_post(desk, _author(caller).tenant_id, found, int(version)))
