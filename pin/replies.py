@@ -59,7 +59,8 @@ def read_retry_after(values: Sequence[str], now: datetime) -> timedelta | None:
         return None
     text = values[0].strip()
     if text.isascii() and text.isdigit():
-        return timedelta(seconds=int(text)) if len(text) <= _RETRY_AFTER_DIGITS else timedelta.max
+        digits = text.lstrip("0") or "0"
+        return timedelta(seconds=int(digits)) if len(digits) <= _RETRY_AFTER_DIGITS else timedelta.max
     try:
         moment = parsedate_to_datetime(text)
         wait = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - now
