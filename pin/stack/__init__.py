@@ -1,0 +1,1 @@
+"""The local stack: the embedded PostgreSQL and the product's processes, under one supervisor."""

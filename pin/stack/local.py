@@ -1,0 +1,61 @@
+"""What the local stack keeps in its state folder: the keys, and the running database's URL."""
+
+import contextlib
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from pin.settings import Settings
+
+KEY_ID = "local"
+
+
+@dataclass(frozen=True, slots=True)
+class LocalKeys:
+    """The stack's own key pair; `kid` is the files' stem."""
+
+    private: Path
+    public: Path
+
+
+def local_keys(state_dir: Path) -> LocalKeys:
+    """Where the pair lies, made or not."""
+    folder = state_dir.absolute() / "keys"
+    return LocalKeys(folder / f"{KEY_ID}.key", folder / f"{KEY_ID}.pem")
+
+
+def ensure_keys(state_dir: Path) -> LocalKeys:
+    """The pair, made at the first start and kept."""
+    keys = local_keys(state_dir)
+    if not (keys.private.exists() and keys.public.exists()):
+        from pin.tokens import new_key_pair
+
+        new_key_pair(keys.private.parent, KEY_ID)
+    return keys
+
+
+@contextmanager
+def published_database(state_dir: Path, url: str) -> Iterator[None]:
+    """While the block runs, `pin` commands of this checkout find the stack's database by themselves."""
+    path = _url_file(state_dir)
+    path.unlink(missing_ok=True)
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(url)
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def database_url(settings: Settings) -> str:
+    """The configured database; where none is configured, the running local stack's, if there is one."""
+    if "database_url" not in settings.model_fields_set:
+        with contextlib.suppress(OSError):
+            return _url_file(settings.state_dir).read_text(encoding="utf-8").strip()
+    return settings.database_url
+
+
+def _url_file(state_dir: Path) -> Path:
+    return state_dir.absolute() / "database-url"
