@@ -1,5 +1,6 @@
 """One worker process: its settings, connections and limits, made after the fork and before the first message (A23)."""
 
+import multiprocessing
 import os
 import socket
 import sys
@@ -14,6 +15,7 @@ from sqlalchemy import Engine
 from actors.broker import DetachBroker
 from db.engine import make_engine
 from pin.delivery import policy_of
+from pin.lifeline import tie_to_parent
 from pin.outbox import Policy
 from pin.selections_client import SelectionsClient
 from pin.settings import Settings, load_settings
@@ -88,10 +90,13 @@ class WorkerProcess(Middleware):
         """Read the settings and open what the actors need. Raises SystemExit(78) when the settings are wrong."""
         if not isinstance(broker, DetachBroker):
             raise TypeError("the actors belong to the project's own broker")
+        if (command := multiprocessing.parent_process()) is not None and command.pid is not None:
+            tie_to_parent(command.pid)  # a killed `dramatiq` command leaves no worker behind
         try:
             settings = load_settings()
         except SettingsError as error:
-            sys.stderr.write(f"the worker does not start, its settings are wrong:\n{error}\n")
+            # Not through dramatiq's pipe of logs, which a command that ends at once may close unread.
+            print(f"the worker does not start, its settings are wrong:\n{error}", file=sys.__stderr__, flush=True)
             raise SystemExit(EXIT_BAD_SETTINGS) from error
         configure_logging(log_format=settings.log.format, level=settings.log.level, process="worker")
         configure_tracing("pin-worker")

@@ -4,6 +4,7 @@
 """
 
 import logging
+import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
@@ -12,6 +13,7 @@ from litestar.datastructures import State
 from litestar.di import Provide
 
 from pin.settings import Settings, load_settings
+from pin.settings_faults import EXIT_BAD_SETTINGS, SettingsError
 from pin.telemetry.logs import configure_logging
 from pin.telemetry.traces import configure_tracing
 from web.auth import provide_caller
@@ -23,8 +25,17 @@ from web.tracing import traced
 
 
 def create_app(settings: Settings | None = None) -> Litestar:
-    """The app of this process; without `settings` they are loaded now. Raises SettingsError when they cannot serve."""
-    return assemble(build_deps(settings or load_settings()))
+    """The app of these settings. Raises SettingsError when they cannot serve.
+
+    Without `settings`, as an ASGI server calls it, it loads them, and ends the process with 78 when they are wrong (J7).
+    """
+    if settings is not None:
+        return assemble(build_deps(settings))
+    try:
+        return assemble(build_deps(load_settings()))
+    except SettingsError as error:
+        sys.stderr.write(f"the web process does not start, its settings are wrong:\n{error}\n")
+        raise SystemExit(EXIT_BAD_SETTINGS) from error
 
 
 def assemble(deps: Deps) -> Litestar:
