@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
 from dotenv import dotenv_values
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
@@ -21,15 +22,16 @@ from pydantic_settings import (
     SettingsConfigDict,
     TomlConfigSettingsSource,
 )
+from pydantic_settings import SettingsError as UnreadableSource
 
-from pin.settings_faults import Fault, SettingsError, faults_of, unknown_names
+from pin.settings_faults import Fault, SettingsError, faults_of, unknown_keys, unknown_names
 
 PREFIX = "PIN_"
 CONFIG_FILE = "PIN_CONFIG"
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _SHORT = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
-_CLOCK = re.compile(r"(?:(\d+)\.)?(\d{1,2}):(\d{2}):(\d{2})(?:\.(\d{1,7}))?")
+_CLOCK = re.compile(r"(?:(\d+)\.)?(\d{1,2}):([0-5]\d):([0-5]\d)(?:\.(\d{1,7}))?")
 _ISO = re.compile(r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?")
 _MAX_SPAN = timedelta(days=366)
 
@@ -41,7 +43,13 @@ def parse_timespan(value: object) -> timedelta:
     """
     if isinstance(value, timedelta):
         return value
-    text = str(value).strip()
+    try:
+        return _span_of(str(value).strip())
+    except OverflowError:
+        raise ValueError("is longer than any span of time") from None
+
+
+def _span_of(text: str) -> timedelta:
     rule = "use 00:05:00 (hours:minutes:seconds), PT5M or 5m"
     if match := _CLOCK.fullmatch(text):
         days, hours, minutes, seconds, fraction = match.groups()
@@ -203,7 +211,7 @@ class Settings(BaseSettings):
         """Environment over `.env` over the TOML file."""
         del file_secret_settings
         sources = [init_settings, env_settings, dotenv_settings]
-        if path := os.environ.get(CONFIG_FILE):
+        if path := _config_file():
             sources.append(TomlConfigSettingsSource(settings_cls, Path(path)))
         return tuple(sources)
 
@@ -258,7 +266,7 @@ def cross_field_faults(settings: Settings) -> Iterator[Fault]:
         (
             "selections_url",
             settings.selections_url,
-            re.fullmatch(r"https?://[^\s/?#]+(/[^\s?#]*)?", settings.selections_url) is not None,
+            _is_base_url(settings.selections_url),
             "must be an http or https URL without query and fragment",
         ),
         (
@@ -273,19 +281,30 @@ def cross_field_faults(settings: Settings) -> Iterator[Fault]:
             yield Fault(field, value, rule)
 
 
+def _is_base_url(text: str) -> bool:
+    try:
+        return re.fullmatch(r"https?://[^\s/?#]+(/[^\s?#]*)?", text) is not None and urlsplit(text).port != 0
+    except ValueError:  # a port out of range, a bracket left open
+        return False
+
+
 def load_settings(overrides: Mapping[str, Any] | None = None) -> Settings:
     """The settings of this process, checked as one object (J7).
 
     `overrides` (nested, by field name) stand above every source. Raises SettingsError listing every unknown name
     (with the nearest known one) and every field that breaks a rule, with its value and the rule.
     """
-    faults = list(unknown_names(Settings, _names_given(), PREFIX, ignore={CONFIG_FILE}, ignore_prefix="PIN_TEST_"))
+    named = _dotenv() | dict(os.environ)
+    faults = list(unknown_names(Settings, named, PREFIX, ignore={CONFIG_FILE}, ignore_prefix="PIN_TEST_"))
+    faults += unknown_keys(Settings, _toml())
     given: dict[str, Any] = dict(overrides or {})
     try:
         settings = Settings(**given)
     except ValidationError as error:
         faults += faults_of(error)
         settings = _with_defaults_for(error, given)
+    except UnreadableSource as error:  # a whole section in one variable: its name is among the unknown ones
+        raise SettingsError(faults or [Fault("settings", "", str(error))]) from None
     broken = {fault.field for fault in faults}
     faults += [fault for fault in cross_field_faults(settings) if fault.field not in broken]
     if faults:
@@ -293,20 +312,27 @@ def load_settings(overrides: Mapping[str, Any] | None = None) -> Settings:
     return settings
 
 
-def _names_given() -> dict[str, object]:
-    """Every setting that a source names, by its environment name, wherever it was written."""
-    named: dict[str, object] = {}
-    if path := os.environ.get(CONFIG_FILE):
-        try:
-            table = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise SettingsError([Fault(CONFIG_FILE, path, f"must name a readable TOML file: {error}")]) from error
-        for name, value in table.items():
-            if isinstance(value, dict):
-                named |= {f"{PREFIX}{name}__{inner}": given for inner, given in value.items()}
-            else:
-                named[f"{PREFIX}{name}"] = value
-    return named | dotenv_values(".env") | dict(os.environ)
+def _dotenv() -> dict[str, str | None]:
+    """The names that `.env` gives."""
+    try:
+        return dotenv_values(".env")
+    except (OSError, ValueError) as error:
+        raise SettingsError([Fault(".env", "", f"must be a readable file: {error}")]) from error
+
+
+def _config_file() -> str | None:
+    """The TOML file's path, from the environment or `.env`."""
+    return os.environ.get(CONFIG_FILE) or _dotenv().get(CONFIG_FILE)
+
+
+def _toml() -> dict[str, Any]:
+    """The whole TOML file; empty when none is named."""
+    if not (path := _config_file()):
+        return {}
+    try:
+        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise SettingsError([Fault(CONFIG_FILE, path, f"must name a readable TOML file: {error}")]) from error
 
 
 def _with_defaults_for(error: ValidationError, given: Mapping[str, Any]) -> Settings:

@@ -1,14 +1,20 @@
 """What is wrong with the settings, said so that it can be mended at once: field, value, rule, nearest known name."""
 
 import difflib
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from urllib.parse import urlsplit, urlunsplit
+from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
 EXIT_BAD_SETTINGS = 78
 """Exit code of a process whose settings are wrong (EX_CONFIG of sysexits)."""
+
+
+_SECRET_NAME = re.compile(r"key|token|secret|password|passwd", re.IGNORECASE)
+_PASSWORD_ARGUMENT = re.compile(r"(password\s*=\s*)('[^']*'|[^\s&]+)", re.IGNORECASE)
+_USER_INFO = re.compile(r"((?:[a-z0-9+.-]*:/+)?[^:]*):.*@", re.IGNORECASE | re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -20,7 +26,7 @@ class Fault:
     rule: str
 
     def __str__(self) -> str:
-        return f"{self.field} = {masked(self.field, self.value)}: {self.rule}"
+        return f"{self.field} = {masked(self.value)}: {self.rule}"
 
 
 class SettingsError(Exception):
@@ -31,17 +37,13 @@ class SettingsError(Exception):
         super().__init__("\n".join(str(fault) for fault in self.faults))
 
 
-def masked(field: str, value: object) -> str:
-    """`value` for people's eyes: the password of a URL, and nothing else of it, is replaced."""
-    text = str(value)
-    if "url" in field.lower() and "@" in text:
-        try:
-            parts = urlsplit(text)
-        except ValueError:
-            return "***"
-        user = (parts.username or "") + (":***" if parts.password else "")
-        return urlunsplit(parts._replace(netloc=f"{user}@{parts.netloc.rpartition('@')[2]}"))
-    return text
+def masked(value: object) -> str:
+    """`value` for people's eyes: the password of a URL or a connection string is replaced.
+
+    Whatever the field is called and however the URL is broken: a slip of the pen must not put a password in a log.
+    """
+    text = _PASSWORD_ARGUMENT.sub(r"\1***", str(value))
+    return _USER_INFO.sub(r"\1:***@", text, count=1)
 
 
 def faults_of(error: ValidationError) -> Iterator[Fault]:
@@ -73,6 +75,26 @@ def unknown_names(
         upper = name.upper()
         if not upper.startswith(prefix) or upper in known or upper in ignore or upper.startswith(ignore_prefix):
             continue
-        near = difflib.get_close_matches(upper, known, n=1, cutoff=0.5)
-        hint = f"; did you mean {near[0]}?" if near else ""
-        yield Fault(name, given[name] if "KEY" not in upper else "***", f"is no setting{hint}")
+        yield _unknown(name, given[name], _nearest(upper, known))
+
+
+def unknown_keys(model: type[BaseModel], table: Mapping[str, Any], section: str = "") -> Iterator[Fault]:
+    """Keys of a TOML file that name no setting, each with the nearest that does. Case counts there."""
+    defaults = {field: info.default for field, info in model.model_fields.items()}
+    sections = {field: default for field, default in defaults.items() if isinstance(default, BaseModel)}
+    for key, value in table.items():
+        if key in sections and isinstance(value, dict):
+            yield from unknown_keys(type(sections[key]), value, f"{section}{key}.")
+        elif key not in defaults:
+            near = _nearest(key.lower(), defaults)
+            shown = "a table" if isinstance(value, dict) else value
+            yield _unknown(f"{section}{key}", shown, near and f"{section}{near}")
+
+
+def _nearest(name: str, known: Iterable[str]) -> str | None:
+    return next(iter(difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)), None)
+
+
+def _unknown(name: str, value: object, near: str | None) -> Fault:
+    hint = f"; did you mean {near}?" if near else ""
+    return Fault(name, "***" if _SECRET_NAME.search(name) else value, f"is no setting{hint}")

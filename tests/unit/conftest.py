@@ -1,4 +1,6 @@
+import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import hypothesis
 import pytest
@@ -15,3 +17,11 @@ def _no_sockets() -> Iterator[None]:
     pytest_socket.disable_socket()
     yield
     pytest_socket.enable_socket()
+
+
+@pytest.fixture
+def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No variable, no `.env` and no TOML file but the test's own."""
+    monkeypatch.chdir(tmp_path)
+    for name in [name for name in os.environ if name.upper().startswith("PIN_")]:
+        monkeypatch.delenv(name)
