@@ -1,0 +1,134 @@
+"""`python -m bench [--quick]`: every system in one run, round after round; exits with 1 below a bound."""
+
+import argparse
+import contextlib
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+
+import httpx
+import psycopg
+
+from bench.database import Databases
+from bench.processes import clean_environment
+from bench.ratios import Sample, verdict
+from bench.run import PATIENCE, BenchError
+from bench.systems import client_loop, plain_dramatiq, product
+from bench.table import table
+from bench.work import EndpointControl, Work, snapshot_ids
+from db.embedded import EmbeddedServer
+from pin.clock import utc_now
+from pin.contract import NEWS_CLIENT
+from pin.settings import AuthOptions
+from pin.tokens import mint, new_key_pair
+
+System = Callable[[Work, Path], Sample]
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Measure, print, answer the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="2,000 intents, 3 rounds; otherwise 5,000 and 5")
+    parser.add_argument("-n", type=int, help="intents a run")
+    parser.add_argument("--rounds", type=int)
+    parser.add_argument("--delays", default="0,20", help="milliseconds the endpoint takes, comma separated")
+    parser.add_argument("--only", help="this system alone, for profiling: product, client_loop or plain_dramatiq")
+    given = parser.parse_args(arguments)
+    count = given.n or (2_000 if given.quick else 5_000)
+    rounds = given.rounds or (3 if given.quick else 5)
+    delays = [int(delay) for delay in given.delays.split(",")]
+    with tempfile.TemporaryDirectory(prefix="pin-bench-", ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        folder.chmod(0o711)  # root's server runs as another user
+        try:
+            samples = _measure(folder, count, rounds, delays, given.only)
+        except (BenchError, httpx.HTTPError, psycopg.Error) as error:
+            log = folder / "run" / "output.log"
+            print(f"bench: {type(error).__name__}: {error}\n{_tail(log)}", file=sys.stderr)
+            return 1
+    print("\n".join(table(samples, delays)))
+    if given.only:
+        return 0
+    said, reached = verdict(samples, delays)
+    print("\n".join(["", *said]))
+    return 0 if reached else 1
+
+
+def _measure(folder: Path, count: int, rounds: int, delays: Sequence[int], only: str | None) -> list[Sample]:
+    samples: list[Sample] = []
+    ids = snapshot_ids(count)
+    key, token_file, ids_file = new_key_pair(folder, "news")[0], folder / "token", folder / "ids"
+    token_file.write_text(_token(key))
+    ids_file.write_text("\n".join(map(str, ids)))
+    run_folder = folder / "run"
+    run_folder.mkdir()
+    with EmbeddedServer(folder / "postgres") as server, _endpoint() as endpoint:
+        databases = Databases(server)
+        systems: dict[str, System] = {
+            "product": partial(product, databases=databases),
+            "client_loop": client_loop,
+            "plain_dramatiq": partial(plain_dramatiq, databases=databases),
+        }
+        chosen = [only] if only else list(systems)
+        print(f"bench: {count} intents, {rounds} rounds, PostgreSQL: {databases.durability()}", flush=True)
+        for number in range(rounds):
+            first = number % len(chosen)  # each system goes first in turn
+            for delay_ms in delays:
+                for name in chosen[first:] + chosen[:first]:
+                    endpoint.reset(delay_ms)
+                    work = Work(number, delay_ms, ids, ids_file, token_file, key, endpoint)
+                    began = time.monotonic()
+                    sample = systems[name](work, run_folder)
+                    samples.append(sample)
+                    print(
+                        f"round {number + 1}, {delay_ms:2} ms: {sample.system:18}"
+                        f" {sample.calls_per_second:7.0f} calls/s  ({time.monotonic() - began:.1f} s in all)",
+                        flush=True,
+                    )
+        databases.close()
+    return samples
+
+
+def _token(key: Path) -> str:
+    auth = AuthOptions()
+    return mint(
+        key.read_bytes(),
+        kid=key.stem,
+        issuer=auth.issuer,
+        audience=auth.audience,
+        lifetime=timedelta(hours=1),
+        now=utc_now(),
+        client=NEWS_CLIENT,
+    )
+
+
+@contextlib.contextmanager
+def _endpoint() -> Iterator[EndpointControl]:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "bench.endpoint"],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=Path(__file__).parents[1],
+        env=clean_environment(),
+    )
+    with process:
+        try:
+            assert process.stdout is not None  # noqa: S101 - for the type checker
+            control = EndpointControl(int(process.stdout.readline().split()[1]), PATIENCE)
+            yield control
+            control.close()
+        finally:
+            process.terminate()
+
+
+def _tail(log: Path) -> str:
+    return "\n".join(log.read_text(errors="replace").splitlines()[-15:]) if log.exists() else ""
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
