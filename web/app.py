@@ -27,7 +27,7 @@ from web.tracing import traced
 def create_app(settings: Settings | None = None) -> Litestar:
     """The app of these settings. Raises SettingsError when they cannot serve.
 
-    Without `settings`, as an ASGI server calls it, it loads them, and ends the process with 78 when they are wrong (J7).
+    Without `settings`, as an ASGI server calls it, it loads them, and ends the process with 78 if they are wrong (J7).
     """
     if settings is not None:
         return assemble(build_deps(settings))
