@@ -28,9 +28,3 @@ def expected_revisions(request: Request[Any, Any, Any]) -> frozenset[int] | None
     if tags == ["*"]:
         return None
     return frozenset(int(match[1]) for tag in tags if (match := _TAG.fullmatch(tag)))
-
-
-def require_current(expected: frozenset[int] | None, revision: int) -> None:
-    """Raises ProblemError 412 unless `revision` is one of those expected."""
-    if expected is not None and revision not in expected:
-        raise of_status(412, "It has changed since: read it again.")
