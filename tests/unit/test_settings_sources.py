@@ -65,7 +65,7 @@ def test_an_unknown_variable_names_the_nearest_setting(
         ("[retry]\nbatch_siz = 9\n", "retry.batch_siz = 9: is no setting; did you mean retry.batch_size?"),
         ("[retry]\nBatch_Size = 9\n", "retry.Batch_Size = 9: is no setting; did you mean retry.batch_size?"),
         ("[rety]\npassword = 'secret'\n", "rety = a table: is no setting; did you mean retry?"),
-        ("Database_url = 'x'\n", "Database_url = x: is no setting; did you mean database_url?"),
+        ("State_dir = 'x'\n", "State_dir = x: is no setting; did you mean state_dir?"),
         ("[retry]\nwhatever = 9\n", "retry.whatever = 9: is no setting"),
         ("retry__batch_size = 9\n", "retry__batch_size = 9: is no setting"),
     ],
