@@ -2,16 +2,22 @@
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from time import monotonic
 from typing import Any
+from uuid import UUID
 
 import pytest
 
+from pin.news.desk import Author
+from pin.news.status import delete_post
 from pin.telemetry import metrics
 from tests.news.proxy import Exchange, passes
 from tests.news.world import World, embed, keep, words
 from tests.waiting import eventually
+from web.deps import build_deps
+from web.news import desk_of
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -222,3 +228,20 @@ def test_set_blocks_and_delete_take_turns(world: World, first: str) -> None:
     other = "BlockReplaced" if first == "set" else "PostDeleted"
     assert reasons == {post.snapshots[0]: other, kept: "PostDeleted"}
     assert {world.snapshot(one).detach_reason for one in post.snapshots} == {other, "PostDeleted"}
+
+
+@pytest.mark.req("J19")
+def test_nothing_that_goes_wrong_after_the_commit_fails_the_request(world: World) -> None:
+    post = world.post(embed(world.selection()))
+
+    def broken(_entries: object, _deadline: float) -> None:
+        raise RuntimeError("out of threads")
+
+    deps = build_deps(world.settings)
+    try:
+        desk = replace(desk_of(deps), first_attempts=broken)
+        delete_post(desk, Author(world.author, world.tenant), UUID(post.id), expected=None)
+    finally:
+        deps.close()
+    assert world.get(post)["status"] == "Archived"
+    assert [(row.status, row.attempts) for row in world.intents()] == [("Pending", 0)]
