@@ -70,7 +70,7 @@ def read_retry_after(values: Sequence[str], now: datetime) -> timedelta | None:
 
 
 def _is_detached(snapshot_id: UUID, media_type: str, body: bytes) -> bool:
-    if not _is_json(media_type) or len(body) > MAX_REPLY_BYTES:
+    if not is_json(media_type) or len(body) > MAX_REPLY_BYTES:
         return False
     try:
         result = msgspec.json.decode(body, type=DetachSelectionSnapshotResult)
@@ -80,7 +80,7 @@ def _is_detached(snapshot_id: UUID, media_type: str, body: bytes) -> bool:
 
 
 def _code(media_type: str, body: bytes) -> str | None:
-    if not _is_json(media_type) or len(body) > MAX_REPLY_BYTES:
+    if not is_json(media_type) or len(body) > MAX_REPLY_BYTES:
         return None
     try:
         return msgspec.json.decode(body, type=_Coded).code
@@ -88,6 +88,7 @@ def _code(media_type: str, body: bytes) -> str | None:
         return None
 
 
-def _is_json(media_type: str) -> bool:
+def is_json(media_type: str) -> bool:
+    """Does this Content-Type header name JSON, a problem's included?"""
     essence = media_type.partition(";")[0].strip().lower()
     return essence in {"application/json", "application/problem+json"}
