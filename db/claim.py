@@ -22,9 +22,32 @@ class Claimed:
     version: int
 
 
-# `id = ANY(ARRAY(...))` and not a join: the limit holds under any plan (A10), and one index search finds the rows.
-# The delays come as an array, one a number of attempts; the index into it is bounded before use (A2).
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """One claim. `last`: nothing more was due that this runner may take."""
+
+    claimed: tuple[Claimed, ...]
+    last: bool
+
+
+# The window is materialised and locked first, then chosen from, so that the limit holds under any plan (A10); the ids
+# come as one array, so that one index search finds the rows. The delays come as an array as well, one a number of
+# attempts; the index into it is bounded before use (A2). Rows of the window not chosen are free again at the commit.
 _CLAIM = text(f"""
+    WITH due AS MATERIALIZED (
+        SELECT id, outcome_due, next_attempt_at FROM news.snapshot_detach_outbox
+        WHERE status = 'Pending' AND next_attempt_at <= :due AND attempts <= :max_attempts
+        ORDER BY next_attempt_at
+        LIMIT :size
+        FOR UPDATE SKIP LOCKED
+    ), chosen AS (
+        SELECT CASE
+            WHEN EXISTS (SELECT FROM due WHERE outcome_due)
+                 AND (:lone_first OR NOT EXISTS (SELECT FROM due WHERE NOT outcome_due))
+            THEN ARRAY(SELECT id FROM due WHERE outcome_due ORDER BY next_attempt_at LIMIT 1)
+            ELSE ARRAY(SELECT id FROM due WHERE NOT outcome_due)
+        END AS ids
+    )
     UPDATE news.snapshot_detach_outbox SET
         attempts = attempts + 1,
         version = version + 1,
@@ -32,14 +55,8 @@ _CLAIM = text(f"""
         next_attempt_at = CAST(:now AS timestamptz) + make_interval(secs =>
             (CAST(:delays AS float8[]))[LEAST(attempts + 1, :longest)] * (1 + {JITTER} * random())),
         updated_at = :now
-    WHERE id = ANY(ARRAY(
-        SELECT id FROM news.snapshot_detach_outbox
-        WHERE status = 'Pending' AND next_attempt_at <= :due AND attempts <= :max_attempts AND outcome_due = :lone
-        ORDER BY next_attempt_at
-        LIMIT :size
-        FOR UPDATE SKIP LOCKED
-    ))
-    RETURNING id, version
+    WHERE id = ANY((SELECT ids FROM chosen)::uuid[])
+    RETURNING id, version, (SELECT count(*) FROM due) AS seen
 """)
 
 _SPENT = text(f"""
@@ -62,26 +79,30 @@ _SPENT = text(f"""
 
 
 def claim_due(
-    connection: Connection, *, due: datetime, now: datetime, size: int, policy: Policy, lone: bool
-) -> list[Claimed]:
+    connection: Connection, *, due: datetime, now: datetime, size: int, policy: Policy, lone_first: bool
+) -> Pass:
     """Claim up to `size` rows due at `due`, the start of the run, marking the attempt (J10, J11); one statement.
 
-    `lone` claims one row whose last outcome was lost, in a batch of its own, so that it cannot take neighbours with it
-    (G7). Rows that another transaction holds are passed over (J4).
+    A row whose last outcome was lost is claimed alone, in a batch of its own, so that it cannot take neighbours with it
+    (G7): before the others when `lone_first`, else once there are no others. Rows that another transaction holds are
+    passed over (J4).
     """
-    rows = connection.execute(
-        _CLAIM,
-        {
-            "now": now,
-            "due": due,
-            "size": 1 if lone else size,
-            "max_attempts": policy.max_attempts,
-            "lone": lone,
-            "delays": [delay.total_seconds() for delay in policy.schedule],
-            "longest": len(policy.schedule),
-        },
+    rows = list(
+        connection.execute(
+            _CLAIM,
+            {
+                "now": now,
+                "due": due,
+                "size": size,
+                "max_attempts": policy.max_attempts,
+                "lone_first": lone_first,
+                "delays": [delay.total_seconds() for delay in policy.schedule],
+                "longest": len(policy.schedule),
+            },
+        )
     )
-    return [Claimed(row.id, row.version) for row in rows]
+    last = not rows or (len(rows) == rows[0].seen < size)
+    return Pass(tuple(Claimed(row.id, row.version) for row in rows), last)
 
 
 def quarantine_spent(

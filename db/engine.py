@@ -11,8 +11,9 @@ def sqlalchemy_url(url: str) -> URL:
 def make_engine(url: str, *, pool_size: int = 10, application_name: str = "pin") -> Engine:
     """An engine with a bounded pool; connects on first use.
 
-    Server-side limits keep a session from holding rows for ever when its process hangs: a statement may take 30 s,
-    a transaction may stand idle for 30 s. Keepalives notice a dead network within half a minute.
+    Server-side limits keep a session from holding rows for ever when its process hangs: a statement may take 30 s, a
+    transaction may stand idle for 30 s, and none waits longer than 10 s for another's row. Keepalives notice a dead
+    network within half a minute.
     """
     return create_engine(
         sqlalchemy_url(url),
@@ -42,4 +43,7 @@ def _connect_args(application_name: str) -> dict[str, object]:
 
 
 def _options(*, statement: int, idle_in_transaction: int) -> str:
-    return f"-c statement_timeout={statement}s -c idle_in_transaction_session_timeout={idle_in_transaction}s"
+    return (
+        f"-c statement_timeout={statement}s -c idle_in_transaction_session_timeout={idle_in_transaction}s"
+        " -c lock_timeout=10s"
+    )

@@ -26,6 +26,8 @@ class Gate:
     unconsumed: int
     """Queued, or consumed with the lease run out: while there is one, nothing may be claimed."""
     in_flight: int
+    mine: int
+    """How many of the run's own batches are neither finished nor rejected."""
     halted_by: str | None
     """What ended the pass (G3), written by a worker."""
 
@@ -36,23 +38,15 @@ _GATE = text("""
         count(*) FILTER (WHERE state = 'queued' OR mtime < clock_timestamp() - CAST(:lease AS interval)) AS unconsumed,
         count(*) FILTER (WHERE state = 'consumed' AND mtime >= clock_timestamp() - CAST(:lease AS interval))
             AS in_flight,
+        count(*) FILTER (WHERE message_id = ANY(CAST(:mine AS uuid[]))) AS mine,
         (SELECT halted_by FROM news.snapshot_detach_run WHERE id = :run_id) AS halted_by
     FROM dramatiq.queue
     WHERE queue_name = :queue AND state IN ('queued', 'consumed')
 """)
 
-_UNDER_WAY = text("""
-    SELECT count(*) FROM dramatiq.queue
-    WHERE message_id = ANY(CAST(:ids AS uuid[])) AND state IN ('queued', 'consumed')
-""")
 
-
-def gate(connection: Connection, *, run_id: UUID, lease: timedelta) -> Gate:
-    """Read the gate, on the lock's connection; one statement."""
-    row = connection.execute(_GATE, {"queue": DETACH_QUEUE, "lease": lease, "run_id": run_id}).one()
-    return Gate(row.backend_pid, row.unconsumed, row.in_flight, row.halted_by)
-
-
-def under_way(connection: Connection, message_ids: Sequence[UUID]) -> int:
-    """How many of these messages are neither finished nor rejected."""
-    return int(connection.execute(_UNDER_WAY, {"ids": list(message_ids)}).scalar_one())
+def gate(connection: Connection, *, run_id: UUID, lease: timedelta, mine: Sequence[UUID]) -> Gate:
+    """Read the gate, on the lock's connection; one statement. `mine` are the messages of the run so far."""
+    values = {"queue": DETACH_QUEUE, "lease": lease, "run_id": run_id, "mine": list(mine)}
+    row = connection.execute(_GATE, values).one()
+    return Gate(row.backend_pid, row.unconsumed, row.in_flight, row.mine, row.halted_by)

@@ -16,7 +16,8 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError
 
 from db import claim, quarantine, queue, runs
-from db.queue import BATCHES_CHANNEL
+from db.claim import Pass
+from db.queue import BATCHES_CHANNEL, Gate
 from db.runner_lock import LockLostError, RunnerLock, runner_lock
 from db.runs import RunOutcomes, RunResult
 from pin.clock import new_id, utc_now
@@ -163,59 +164,71 @@ def _quarantine_spent(job: RetryJob, lock: RunnerLock, current: _Run) -> None:
 
 def _claim_batches(job: RetryJob, lock: RunnerLock, current: _Run) -> RunResult:
     """Claim and hand over until nothing is due, the time is up, the pass is halted or the host stops (J5, G6)."""
-    lone = False
+    lone_first = False
     while not current.over:
         with lock.transaction() as connection:
-            gate = queue.gate(connection, run_id=current.id, lease=job.queue.lease)
-            if gate.backend_pid != lock.backend_pid:
-                raise LockLostError
+            gate = _look(job, lock, connection, current)
             if gate.halted_by is not None:
                 log.warning("pass halted", errorCode=gate.halted_by)
                 return RunResult.HALTED
             open_ = gate.unconsumed == 0 and gate.in_flight < job.queue.max_batches_in_flight
-            size = _hand_over(job, connection, current, lone=lone) if open_ else None
-        if size is None:
-            lock.wait(min(_WAKE, max(0.0, current.deadline - time.monotonic())))
-        elif size == 0:
-            return RunResult.COMPLETED
-        else:
-            log.info("batch claimed", rows=size)
-            lone = not lone
+            taken = _hand_over(job, connection, current, lone_first=lone_first) if open_ else None
+        if taken is not None:
+            if taken.claimed:
+                current.claimed += len(taken.claimed)
+                log.info("batch claimed", rows=len(taken.claimed))
+                lone_first = not lone_first
+            if taken.last:
+                return RunResult.COMPLETED
+        _wait(lock, current)  # what was just handed over lies unconsumed: a look before a notification is in vain
     return RunResult.STOPPED if current.stopping.is_set() else RunResult.OUT_OF_TIME
 
 
-def _hand_over(job: RetryJob, connection: Connection, current: _Run, *, lone: bool) -> int:
-    """Claim one batch and write its message, in this transaction; answers its size, 0 when nothing is due.
+def _hand_over(job: RetryJob, connection: Connection, current: _Run, *, lone_first: bool) -> Pass:
+    """Claim one batch and write its message, in this transaction.
 
     Rows whose outcome was lost go alone (G7) and take turns with full batches, so that neither starves the other.
     """
-    now = job.clock()
-    for kind in (lone, not lone):
-        claimed = claim.claim_due(
-            connection, due=current.started, now=now, size=job.options.batch_size, policy=job.policy, lone=kind
-        )
-        if claimed:
-            current.messages.append(job.hand_over(connection, Batch(current.id, tuple(claimed))))
-            current.claimed += len(claimed)
-            return len(claimed)
-    return 0
+    taken = claim.claim_due(
+        connection,
+        due=current.started,
+        now=job.clock(),
+        size=job.options.batch_size,
+        policy=job.policy,
+        lone_first=lone_first,
+    )
+    if taken.claimed:
+        current.messages.append(job.hand_over(connection, Batch(current.id, taken.claimed)))
+    return taken
 
 
 def _await_outcomes(job: RetryJob, lock: RunnerLock, current: _Run, result: RunResult) -> RunResult:
     """Wait for the run's own batches, up to its deadline; a run whose batches nobody consumes was held back (G20)."""
+    if not current.messages and result is RunResult.COMPLETED:
+        return result
     while True:
+        over = current.over
         with lock.transaction() as connection:
-            left = queue.under_way(connection, current.messages) if current.messages else 0
-            gate = queue.gate(connection, run_id=current.id, lease=job.queue.lease) if current.over else None
-        if gate is not None and gate.halted_by is not None:
-            return RunResult.HALTED
+            gate = _look(job, lock, connection, current)
         if current.stopping.is_set():
             return RunResult.STOPPED
-        if gate is not None and gate.unconsumed:
-            return RunResult.HELD_BACK
-        if left == 0 or gate is not None:
-            return result
-        lock.wait(min(_WAKE, max(0.0, current.deadline - time.monotonic())))
+        if over or gate.mine == 0:
+            if gate.halted_by is not None:
+                return RunResult.HALTED
+            return RunResult.HELD_BACK if over and gate.unconsumed else result
+        _wait(lock, current)
+
+
+def _look(job: RetryJob, lock: RunnerLock, connection: Connection, current: _Run) -> Gate:
+    """The gate, read by the very session that holds the lock."""
+    gate = queue.gate(connection, run_id=current.id, lease=job.queue.lease, mine=current.messages)
+    if gate.backend_pid != lock.backend_pid:
+        raise LockLostError
+    return gate
+
+
+def _wait(lock: RunnerLock, current: _Run) -> None:
+    lock.wait(min(_WAKE, max(0.0, current.deadline - time.monotonic())))
 
 
 def _summarise(job: RetryJob, current: _Run, result: RunResult) -> RunOutcomes:
