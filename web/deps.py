@@ -15,6 +15,7 @@ from db.engine import make_engine
 from pin.clock import new_id, utc_now
 from pin.settings import Settings
 from pin.tokens import TokenSource, TokenVerifier
+from web.backlog import BacklogCollector
 
 if TYPE_CHECKING:
     from pin.selections_client import SelectionsClient
@@ -48,7 +49,8 @@ def build_deps(settings: Settings) -> Deps:
     verifier = TokenVerifier.from_settings(settings.auth)
     client = _selections_client(settings) if "news" in settings.contexts else None
     engine = make_engine(settings.database_url, pool_size=settings.web.pool_size, application_name="pin-web")
-    return Deps(settings, engine, verifier, client)
+    collectors = (BacklogCollector(engine, utc_now),) if "news" in settings.contexts else ()
+    return Deps(settings, engine, verifier, client, collectors=collectors)
 
 
 def _selections_client(settings: Settings) -> "SelectionsClient":

@@ -121,7 +121,10 @@ def test_the_queue_is_the_librarys_table_with_our_additions(database: str, engin
     shape = {name: (c.data_type, c.is_nullable) for name, c in theirs.items()}
     assert {name: (ours[name].data_type, ours[name].is_nullable) for name in theirs} == shape
     assert (ours["mtime"].column_default, "UTC" in theirs["mtime"].column_default) == ("now()", True)
-    labels = "SELECT array_agg(enumlabel::text ORDER BY enumsortorder) AS l FROM pg_enum WHERE enumtypid = CAST(:t AS regtype)"
+    labels = (
+        "SELECT array_agg(enumlabel::text ORDER BY enumsortorder) AS labels FROM pg_enum"
+        " WHERE enumtypid = CAST(:t AS regtype)"
+    )
     assert query(engine, labels, t="ours.state") == query(engine, labels, t="dramatiq.state")
 
 
