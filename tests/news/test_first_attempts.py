@@ -88,17 +88,17 @@ def test_a_permanent_refusal_of_the_first_attempt_quarantines_nothing(world: Wor
 def test_one_deadline_ends_all_the_calls_of_a_request(make_world: Callable[..., World], fault: Any) -> None:
     world = make_world(retry={"detach_call_timeout": timedelta(seconds=0.6)})
     selection = world.selection()
-    post = world.post(*[embed(selection)] * 45)  # more than twice the calls that wait side by side
+    post = world.post(*[embed(selection)] * 70)  # more than thrice the calls that wait side by side
     world.proxy.does = on_detach(fault)
     started = monotonic()
     world.set(post, words("x"))
-    assert monotonic() - started < 3
+    assert monotonic() - started < 10  # a hung call would last until the test's end
     intents = world.intents()
-    assert [(i.status, i.attempts) for i in intents] == [("Pending", 0)] * 45
-    called = len(world.proxy.calls("POST", "/detach"))
-    assert called < 45
+    assert [(i.status, i.attempts) for i in intents] == [("Pending", 0)] * 70
+    # Those that the deadline left uncalled have neither an error nor a history: they are the job's.
     assert {i.last_error for i in intents} == {"TIMEOUT", None}
-    assert [row.error for row in world.rows(HISTORY)] == ["TIMEOUT"] * called
+    called = {i.id for i in intents if i.last_error}
+    assert {(row.entry_id, row.error) for row in world.rows(HISTORY)} == {(one, "TIMEOUT") for one in called}
     assert {i.next_attempt_at - i.created_at for i in intents} == {timedelta(seconds=0.6)}
 
 
