@@ -4,6 +4,7 @@ import multiprocessing
 import os
 import socket
 import sys
+import traceback
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -87,17 +88,27 @@ class WorkerProcess(Middleware):
     """Configures the process at boot; one that is configured wrongly says so and ends (J7)."""
 
     def after_process_boot(self, broker: dramatiq.Broker) -> None:
-        """Read the settings and open what the actors need. Raises SystemExit(78) when the settings are wrong."""
-        if not isinstance(broker, DetachBroker):
-            raise TypeError("the actors belong to the project's own broker")
+        """Read the settings and open what the actors need.
+
+        Raises SystemExit for whatever goes wrong, 78 for wrong settings: dramatiq logs other errors of a middleware and
+        goes on, with a worker that can do nothing.
+        """
         if (command := multiprocessing.parent_process()) is not None and command.pid is not None:
             tie_to_parent(command.pid)  # a killed `dramatiq` command leaves no worker behind
         try:
-            settings = load_settings()
+            self._open(broker)
         except SettingsError as error:
             # Not through dramatiq's pipe of logs, which a command that ends at once may close unread.
             print(f"the worker does not start, its settings are wrong:\n{error}", file=sys.__stderr__, flush=True)
             raise SystemExit(EXIT_BAD_SETTINGS) from error
+        except Exception as error:
+            traceback.print_exc(file=sys.__stderr__)
+            raise SystemExit(1) from error
+
+    def _open(self, broker: dramatiq.Broker) -> None:
+        if not isinstance(broker, DetachBroker):
+            raise TypeError("the actors belong to the project's own broker")
+        settings = load_settings()
         configure_logging(log_format=settings.log.format, level=settings.log.level, process="worker")
         configure_tracing("pin-worker")
         opened = open_context(settings)

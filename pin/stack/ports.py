@@ -15,7 +15,7 @@ def is_free(host: str, port: int) -> bool:
     with contextlib.ExitStack() as closing:
         try:
             _bound(closing, host, port)
-        except OSError:
+        except (OSError, OverflowError):  # taken, forbidden, or no port at all
             return False
     return True
 
