@@ -273,3 +273,16 @@ def test_a_run_ends_by_its_deadline_and_leaves_the_rest_to_the_next(
     retry_job.run(job, Event())
     assert time.monotonic() - began < 5
     assert query(engine, "SELECT FROM news.snapshot_detach_outbox WHERE attempts = 0")
+
+
+@pytest.mark.req("G13", "D17", "J33")
+def test_a_guard_that_fires_detaches_the_orphan_or_leaves_a_tombstone(
+    engine: Engine, selections_url: str, job_settings: MakeJobSettings, tick: Tick
+) -> None:
+    (orphan,), never_made = active_snapshots(engine), new_id()
+    entries = stage(engine, [orphan, never_made], is_guard=True)
+    tick(job_settings(selections_url))
+    assert {r.status for r in rows(engine, entries)} == {"Done"}
+    found = {r.id: r.status for r in query(engine, "SELECT id, status FROM selections.snapshot")}
+    assert found == {orphan: "Detached", never_made: "Tombstone"}
+    assert query(engine, "SELECT FROM news.snapshot_detach_quarantined_event") == []
