@@ -10,7 +10,7 @@ from opentelemetry.sdk.trace import TracerProvider
 
 from pin.outbox import Reply, Verdict
 from pin.selections_client import SelectionsClient
-from tests.client.conftest import MakeClient, Tokens, calls, detach
+from tests.client.conftest import MakeClient, Tokens, detach
 from tests.fake_selections import Call, FakeSelections, Gate, Script, detached, problem, reply
 from tests.waiting import eventually
 
@@ -202,6 +202,5 @@ def test_closing_closes_idle_connections_and_may_be_repeated(fake: FakeSelection
 def test_nothing_is_opened_before_the_first_call(fake: FakeSelections, make_client: MakeClient) -> None:
     client = make_client()
     assert client.get_snapshots([], deadline=time.monotonic() + 5) == {}
-    assert calls(0) == []
     assert not [thread for thread in threading.enumerate() if thread.name == "selections-client"]
     assert fake.connections == 0

@@ -123,6 +123,11 @@ def test_connections_are_kept_alive(fake: FakeSelections, client: SelectionsClie
             "HTTP 400",
             id="gzip that nobody asked for",
         ),
+        pytest.param(
+            reply(400, b'{"code": "VALIDATION_ERROR"}', headers=[("Content-Encoding", "gzip")]),
+            "HTTP 400",
+            id="JSON that calls itself gzip",
+        ),
         pytest.param(reply(503, b"x" * 6_000_000), "HTTP 503", id="huge body"),
         pytest.param([_HEAD + b"Content-Length: 40\r\n\r\nab", Close()], "NETWORK", id="body cut short"),
         pytest.param([_HEAD, Close()], "NETWORK", id="headers cut short"),
