@@ -22,7 +22,6 @@ __all__ = ["open_folder"]
 
 
 @pytest.mark.req("C1", "C3", "C4", "C5", "C6", "D17", "G3", "G13", "J15", "J21", "J22", "J31", "J32", "J33")
-@pytest.mark.case("A9")
 def test_the_demo_proves_the_job_and_leaves_nothing_behind(open_folder: Path) -> None:
     began = time.monotonic()
     ended = subprocess.run(

@@ -19,7 +19,7 @@ WORKER = [sys.executable, "-m", "dramatiq", "actors", "-p", "1", "-t", "1", "--w
 WEB = [sys.executable, "-m", "uvicorn", "--factory", "web.app:create_app", "--port", "0"]
 
 
-@pytest.mark.req("C2", "C3", "C4", "C5", "C6", "J6")
+@pytest.mark.req("C2", "C3", "C4", "C5", "C6")
 @pytest.mark.parametrize(
     ("command", "says", "codes"),
     [

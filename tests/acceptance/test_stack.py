@@ -36,7 +36,7 @@ def pin(*command: str, settings: dict[str, str]) -> str:
     ).stdout.strip()
 
 
-@pytest.mark.req("C6", "J6", "J23", "C5")
+@pytest.mark.req("C5", "C6", "J23")
 def test_up_serves_mends_stops_in_order_and_keeps_its_data_and_a_killed_one_leaves_nothing(open_folder: Path) -> None:
     settings = {"PIN_STATE_DIR": str(open_folder / "state"), "PIN_WEB__PORT": "0"}
     user = ["--user", "018f0000-0000-7000-8000-000000000001", "--tenant", "018f0000-0000-7000-8000-000000000002"]
