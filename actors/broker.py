@@ -11,6 +11,7 @@ from threading import Event
 from typing import Any, NoReturn
 
 import psycopg
+import structlog
 from dramatiq.broker import Broker, MessageProxy
 from dramatiq.message import Message
 from dramatiq.middleware import Callbacks, Middleware, Retries, ShutdownNotifications, SkipMessage, TimeLimit
@@ -20,6 +21,7 @@ from sqlalchemy import Connection
 
 from actors.consumer import Consumption, LeaseConsumer, enqueue_channel
 from actors.outcomes import Delivery, Held, Outcomes, connect
+from db.engine import is_away
 
 POSTGRES_NAME_BYTES = 63
 
@@ -32,6 +34,9 @@ with sent as (
 )
 select pg_notify('dramatiq.' || queue_name || '.enqueue', '') from (select distinct queue_name from sent) as told
 """
+
+
+log = structlog.get_logger(__name__)
 
 
 class DetachBroker(PostgresBroker):  # type: ignore[misc]  # dramatiq-pg has no types
@@ -156,6 +161,16 @@ class DetachBroker(PostgresBroker):  # type: ignore[misc]  # dramatiq-pg has no 
         """Whether a claimed message is still this process' own when a thread gets to it (G6)."""
         return not isinstance(message, Delivery) or self._configured()[1].renew(message)
 
+    def after_failure(self, message: MessageProxy, error: BaseException) -> None:
+        """An actor failed. When that was the database's absence, the message is left to its lease, not rejected (A24).
+
+        Whoever takes it then delivers it under the attempt it was claimed for, so that a restart of the database costs
+        no attempt. The limit of deliveries bounds the repeats.
+        """
+        if isinstance(message, Delivery) and is_away(error):
+            log.warning("message left to its lease", message_id=message.message_id, error=type(error).__name__)
+            message.abandoned = True
+
     def begin_work(self, worker_threads: int) -> None:
         """A worker of so many threads boots in this process."""
         self._worker_threads = worker_threads
@@ -190,6 +205,13 @@ class _WorkerLife(Middleware):
     def before_process_message(self, broker: Broker, message: MessageProxy) -> None:
         if isinstance(broker, DetachBroker) and not broker.may_start(message):
             raise SkipMessage
+
+    def after_process_message(
+        self, broker: Broker, message: MessageProxy, *, result: object = None, exception: BaseException | None = None
+    ) -> None:
+        del result
+        if isinstance(broker, DetachBroker) and exception is not None:
+            broker.after_failure(message, exception)
 
     def before_worker_shutdown(self, broker: Broker, worker: Worker) -> None:
         if isinstance(broker, DetachBroker):

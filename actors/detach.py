@@ -32,6 +32,7 @@ def deliver_batch(run_id: str, claimed: list[list[Any]], trace: dict[str, str]) 
                 policy=worker.policy,
                 call_timeout=worker.settings.retry.detach_call_timeout,
                 time_limit=worker.calls_limit,
+                patience=worker.patience,
                 announce=announce,
                 stopping=detach_broker.draining.is_set,
                 worker=worker.worker,

@@ -48,6 +48,14 @@ class WorkerContext:
         calls = -(-retry.batch_size // worker.concurrency) * retry.detach_call_timeout
         return (calls + worker.time_limit) / 2
 
+    @property
+    def patience(self) -> timedelta:
+        """How long a database that is away is waited for: before the calls, and again after them.
+
+        Less than the half of the time limit that is for recording, so that the wait itself is not cut off.
+        """
+        return (self.settings.worker.time_limit - self.calls_limit) * 0.8
+
 
 _context: list[WorkerContext] = []
 

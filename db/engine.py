@@ -1,6 +1,10 @@
 """Connections to PostgreSQL: one engine a process, psycopg 3 below SQLAlchemy Core."""
 
 from sqlalchemy import URL, Engine, NullPool, create_engine, make_url
+from sqlalchemy.exc import DBAPIError, OperationalError
+
+_AWAY = ("08", "57P", "53300")
+"""SQLSTATEs of a server that is not to be had now: no connection, stopping or starting, no slot free."""
 
 
 def sqlalchemy_url(url: str) -> URL:
@@ -28,6 +32,16 @@ def make_engine(url: str, *, pool_size: int = 10, application_name: str = "pin")
 def make_single_connection_engine(url: str, *, application_name: str) -> Engine:
     """An engine whose every connection is new and of its own: for sessions that hold state, such as the runner lock."""
     return create_engine(sqlalchemy_url(url), poolclass=NullPool, connect_args=_connect_args(application_name))
+
+
+def is_away(error: BaseException | None) -> bool:
+    """Whether the database could not be had at all, so that the same statement may succeed once it is back (A24)."""
+    if not isinstance(error, DBAPIError):
+        return False
+    sqlstate = getattr(error.orig, "sqlstate", None)
+    if sqlstate is not None:
+        return error.connection_invalidated or sqlstate.startswith(_AWAY)
+    return error.connection_invalidated or isinstance(error, OperationalError)
 
 
 def _connect_args(application_name: str) -> dict[str, object]:

@@ -7,13 +7,16 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import TypeVar
 from uuid import UUID
 
+import backoff
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError
 
 from db import outcome, quarantine, runs
 from db.claim import Claimed
+from db.engine import is_away
 from db.outcome import Answered, AttemptOrigin, Decided
 from pin.clock import new_id, utc_now
 from pin.outbox import Entry, Outcome, OutcomeKind, Policy, Reply, Status, Verdict, decide, ends_pass
@@ -26,6 +29,8 @@ log = get_logger(__name__)
 
 Announce = Callable[[Connection, Sequence[UUID]], None]
 """Writes the alert's message for these quarantine events into the caller's transaction (G21)."""
+
+_Done = TypeVar("_Done")
 
 _SERIALIZATION_VICTIM = {"40001", "40P01"}
 _VICTIM_TRIES = 3
@@ -52,6 +57,7 @@ def deliver(
     policy: Policy,
     call_timeout: timedelta,
     time_limit: timedelta,
+    patience: timedelta,
     announce: Announce,
     stopping: Callable[[], bool],
     worker: str,
@@ -60,16 +66,28 @@ def deliver(
     """Deliver one batch: one read, the calls, one short transaction of outcomes.
 
     Entries no longer Pending at the version the message names are skipped (G6). Once `stopping()` holds, no call is
-    started; the calls on the wire finish and are recorded, the rest keep their attempt and due time (J6). Raises
-    sqlalchemy errors when the database cannot be reached: the outcomes are then lost, and G7 takes over.
+    started; the calls on the wire finish and are recorded, the rest keep their attempt and due time (J6).
+
+    `time_limit` is for reading and calling; a database that is away is waited for up to `patience` before the calls,
+    which is part of it, and up to `patience` after it (A24). Raises sqlalchemy.exc.DBAPIError when the database is
+    still away then (`db.engine.is_away`): the batch may be delivered again.
     """
-    deadline = time.monotonic() + time_limit.total_seconds()
-    with engine.connect() as connection:
-        entries = outcome.still_claimed(connection, batch.claimed)
+    started = time.monotonic()
+    deadline = started + time_limit.total_seconds()
+    wait = patience.total_seconds()
+
+    def read() -> list[Entry]:
+        with engine.connect() as connection:
+            return outcome.still_claimed(connection, batch.claimed)
+
+    entries = _while_away(read, until=started + wait)
     replies = _call(entries, client, call_timeout=call_timeout, deadline=deadline, stopping=stopping)
     answered = [Answered(entry, reply) for entry, reply in zip(entries, replies, strict=True) if reply is not None]
     origin = AttemptOrigin(batch.run_id, worker, traces.current_trace_id())
-    decided = record(engine, answered, origin=origin, policy=policy, now=clock(), announce=announce)
+    decided = _while_away(
+        lambda: record(engine, answered, origin=origin, policy=policy, now=clock(), announce=announce),
+        until=deadline + wait,
+    )
     for each in decided:
         _observe(each, clock())
     return decided
@@ -121,14 +139,14 @@ def record(
     """Record the outcomes of a batch in one short transaction (J13); answers what was decided.
 
     When that fails for a reason in the data, the rows are recorded singly and the bad one is isolated. Raises
-    sqlalchemy.exc.DBAPIError when the connection is lost.
+    sqlalchemy.exc.DBAPIError when the database is away; what was recorded by then is late when it is recorded again.
     """
     if not answered:
         return []
     try:
         return _record(engine, answered, origin, policy, now, announce)
     except DBAPIError as error:
-        if error.connection_invalidated:
+        if is_away(error):
             raise
         log.warning("batch outcome refused, recording singly", rows=len(answered), error=type(error).__name__)
     decided: list[Decided] = []
@@ -136,10 +154,25 @@ def record(
         try:
             decided += _record(engine, [one], origin, policy, now, announce)
         except DBAPIError as error:
-            if error.connection_invalidated:
+            if is_away(error):
                 raise
             log.exception("outcome not recorded", entryId=str(one.called.id), snapshotId=str(one.called.snapshot_id))
     return decided
+
+
+def _while_away(work: Callable[[], _Done], *, until: float) -> _Done:
+    """Do the work, again as long as the database is away and the monotonic `until` has not passed (A24)."""
+    waits = backoff.expo(factor=0.1, max_value=1.0)
+    next(waits)  # the generator's first value is for its driver
+    while True:
+        try:
+            return work()
+        except DBAPIError as error:
+            left = until - time.monotonic()
+            if left <= 0 or not is_away(error):
+                raise
+            log.warning("database away", error=type(error).__name__)
+        time.sleep(min(next(waits), left))
 
 
 def _call(
