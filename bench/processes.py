@@ -17,26 +17,30 @@ def running(
     commands: Sequence[Sequence[str]], *, environment: Mapping[str, str], folder: Path
 ) -> Iterator[list[subprocess.Popen[bytes]]]:
     """Run these side by side with `folder` as theirs, their output in `folder/output.log`; end them afterwards."""
-    with contextlib.ExitStack() as stack:
-        yield [stack.enter_context(_running(command, environment, folder)) for command in commands]
-
-
-@contextlib.contextmanager
-def _running(command: Sequence[str], environment: Mapping[str, str], folder: Path) -> Iterator[subprocess.Popen[bytes]]:
-    with (folder / "output.log").open("ab") as output:
-        process = subprocess.Popen(
-            command, env=environment, cwd=folder, stdout=output, stderr=output, start_new_session=True
-        )
+    processes: list[subprocess.Popen[bytes]] = []
     try:
-        yield process
+        with (folder / "output.log").open("ab") as output:
+            processes.extend(
+                subprocess.Popen(
+                    command, env=environment, cwd=folder, stdout=output, stderr=output, start_new_session=True
+                )
+                for command in commands
+            )
+        yield processes
     finally:
-        for number in (signal.SIGTERM, signal.SIGKILL):
-            with contextlib.suppress(ProcessLookupError):
-                # SIGTERM is the process's own to hand on; what is left of its group after that is not waited for.
-                process.send_signal(number) if number == signal.SIGTERM else os.killpg(process.pid, number)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(_STOP_WITHIN)
-                break
+        for process in processes:
+            process.terminate()
+        for process in processes:
+            _end(process)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """What does not end by itself is killed with all its group."""
+    try:
+        process.wait(_STOP_WITHIN)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
 
 
 def clean_environment(**settings: str) -> dict[str, str]:
