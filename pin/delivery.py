@@ -4,6 +4,7 @@ Retrieve, decide, store are three things. No database connection is held while a
 """
 
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -26,6 +27,9 @@ from pin.telemetry import metrics, traces
 from pin.telemetry.logs import get_logger
 
 log = get_logger(__name__)
+
+metrics.declare(metrics.ATTEMPT_SECONDS, [verdict.value for verdict in Verdict])
+metrics.declare(metrics.FIRST_ATTEMPTS, [kind.value for kind in (OutcomeKind.SUCCEEDED, OutcomeKind.RETRIED, OutcomeKind.LATE)])
 
 Announce = Callable[[Connection, Sequence[UUID]], None]
 """Writes the alert's message for these quarantine events into the caller's transaction (G21)."""
@@ -136,19 +140,32 @@ def record(
     now: datetime,
     announce: Announce,
 ) -> list[Decided]:
-    """Record the outcomes of a batch in one short transaction (J13); answers what was decided.
+    """Record the outcomes of a batch, each entry named once, in one short transaction (J13); answers what was decided.
 
     When that fails for a reason in the data, the rows are recorded singly and the bad one is isolated. Raises
     sqlalchemy.exc.DBAPIError when the database is away; what was recorded by then is late when it is recorded again.
     """
-    if not answered:
-        return []
-    try:
-        return _record(engine, answered, origin, policy, now, announce)
-    except DBAPIError as error:
-        if is_away(error):
-            raise
-        log.warning("batch outcome refused, recording singly", rows=len(answered), error=type(error).__name__)
+    decided: list[Decided] = []
+    for once_each in _rounds(answered):
+        try:
+            decided += _record(engine, once_each, origin, policy, now, announce)
+        except DBAPIError as error:
+            if is_away(error):
+                raise
+            log.warning("batch outcome refused, recording singly", rows=len(once_each), error=type(error).__name__)
+            decided += _record_singly(engine, once_each, origin, policy, now, announce)
+    return decided
+
+
+def _record_singly(
+    engine: Engine,
+    answered: Sequence[Answered],
+    origin: AttemptOrigin,
+    policy: Policy,
+    now: datetime,
+    announce: Announce,
+) -> list[Decided]:
+    """Each outcome in a transaction of its own; one that cannot be recorded is logged and left to G7 (J13, J17)."""
     decided: list[Decided] = []
     for one in answered:
         try:
@@ -158,6 +175,19 @@ def record(
                 raise
             log.exception("outcome not recorded", entryId=str(one.called.id), snapshotId=str(one.called.snapshot_id))
     return decided
+
+
+def _rounds(answered: Sequence[Answered]) -> list[list[Answered]]:
+    """The answers so that each round has an entry once: a second answer is decided on what the first has left."""
+    rounds: list[list[Answered]] = []
+    turns: Counter[UUID] = Counter()
+    for one in answered:
+        turn = turns[one.called.id]
+        if turn == len(rounds):
+            rounds.append([])
+        rounds[turn].append(one)
+        turns[one.called.id] += 1
+    return rounds
 
 
 def _while_away(work: Callable[[], _Done], *, until: float) -> _Done:

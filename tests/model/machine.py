@@ -1,0 +1,279 @@
+"""The machine that drives the real storage verbs on PostgreSQL and the model of the state table side by side."""
+
+from collections import Counter
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+)
+from sqlalchemy import Connection, Engine, text
+
+from db import claim, outbox, outcome
+from db.claim import Claimed, Pass
+from db.outbox import Intent
+from db.outcome import Answered, AttemptOrigin
+from pin import delivery, operations
+from pin.clock import new_id
+from pin.contract import Reason
+from pin.outbox import Entry, Outcome, OutcomeKind, Policy, Reply, Verdict
+from tests.model.table import (
+    BASE,
+    CAP,
+    FACTOR,
+    INVALID,
+    MAX_ATTEMPTS,
+    NOT_FOUND,
+    REFUSED,
+    SUCCESS,
+    TRANSIENT,
+    ModelCall,
+    ModelRow,
+    OutboxTable,
+)
+
+START = datetime(2026, 3, 1, tzinfo=UTC)
+POLICY = Policy(MAX_ATTEMPTS, BASE, FACTOR, CAP)
+SNAPSHOTS = [UUID(int=number) for number in range(1, 6)]
+USER = UUID(int=99)
+VERDICTS = {
+    SUCCESS: Verdict.DETACHED,
+    TRANSIENT: Verdict.TRANSIENT,
+    REFUSED: Verdict.REFUSED,
+    NOT_FOUND: Verdict.NOT_FOUND,
+    INVALID: Verdict.INVALID,
+}
+WAITS = [None, timedelta(seconds=-5), timedelta(seconds=5), timedelta(minutes=2), timedelta(days=400)]
+sizes = st.sampled_from([1, 2, 3, 100])
+picks = st.lists(st.integers(0, 1000), min_size=1, max_size=5)
+
+
+class OutboxMachine(RuleBasedStateMachine):
+    """Each rule does one thing to the database and to the model; after it both are compared."""
+
+    def __init__(self, engine: Engine, seen: Counter[str]) -> None:
+        super().__init__()
+        self.engine = engine
+        self.table = OutboxTable(seen=seen)
+        self.calls: list[Entry] = []
+        self.versions: dict[UUID, int] = {}
+        self.announced: list[UUID] = []
+        self.now = START
+
+    @initialize()
+    def empty(self) -> None:
+        with self.engine.begin() as connection:
+            connection.execute(
+                text("""
+                    TRUNCATE news.snapshot_detach_outbox, news.snapshot_detach_attempt, news.snapshot_detach_audit,
+                        news.snapshot_detach_quarantined_event
+                """)
+            )
+
+    @rule(
+        wanted=st.lists(st.tuples(st.sampled_from(SNAPSHOTS), st.booleans()), min_size=1, max_size=4),
+        wait=st.integers(-60, 60),
+        commits=st.sampled_from([True, True, True, False]),
+    )
+    def stage(self, wanted: list[tuple[UUID, bool]], wait: int, commits: bool) -> None:
+        due = self._moment() + timedelta(seconds=wait)
+        intents = [
+            Intent(new_id(), snapshot, USER, Reason.POST_DELETED, USER, due + timedelta(microseconds=number), guard)
+            for number, (snapshot, guard) in enumerate(wanted)
+        ]
+        with self.engine.connect() as connection:
+            made = outbox.stage(connection, intents, self.now)
+            assert {entry.snapshot_id for entry in made} == {s for s, _ in wanted if not self.table.active(s)}
+            assert len(made) == len({entry.snapshot_id for entry in made})
+            if not commits:
+                connection.rollback()
+                return
+            connection.commit()
+        for entry in made:
+            row = ModelRow(entry.id, entry.snapshot_id, entry.is_guard, entry.next_attempt_at, entry.next_attempt_at)
+            assert entry.next_attempt_at in {intent.due_at for intent in intents if intent.id == entry.id}
+            self.table.stage(row)
+        self.calls += made
+
+    @precondition(lambda self: self.table.rows)
+    @rule(picked=picks)
+    def remove_guards(self, picked: list[int]) -> None:
+        ids = self._rows(picked)
+        with self.engine.begin() as connection:
+            removed = outbox.remove_guards(connection, ids)
+        assert removed == self.table.remove_guards(ids)
+
+    @rule(size=sizes, lone_first=st.booleans(), behind=st.sampled_from([0, 0, 30]), later=st.sampled_from([0, 250]))
+    def claim(self, size: int, lone_first: bool, behind: int, later: int) -> None:
+        self.now += timedelta(seconds=later)
+        now = self._moment()
+        due = now - timedelta(seconds=behind)
+        with self.engine.begin() as connection:
+            taken = self._claim(connection, due, size, lone_first=lone_first)
+        self._expect_claim(taken, self.table.claimable(due), size, lone_first=lone_first)
+        self._claimed(taken, now)
+
+    @rule(
+        sizes=st.tuples(sizes, sizes),
+        lone=st.tuples(st.booleans(), st.booleans()),
+        commit=st.tuples(*[st.booleans()] * 2),
+    )
+    def two_runners(self, sizes: tuple[int, int], lone: tuple[bool, bool], commit: tuple[bool, bool]) -> None:
+        """The second claims while the first's transaction is open: never a row of the first's window."""
+        now = self._moment()
+        with self.engine.connect() as one, self.engine.connect() as other:
+            candidates = self.table.claimable(now)
+            first = self._claim(one, now, sizes[0], lone_first=lone[0])
+            second = self._claim(other, now, sizes[1], lone_first=lone[1])
+            mine, theirs = ({c.entry_id for c in taken.claimed} for taken in (first, second))
+            assert not mine & theirs
+            self._expect_claim(first, candidates, sizes[0], lone_first=lone[0])
+            if not _tied(candidates, sizes[0]):
+                left = candidates[sizes[0] :]  # the first holds its whole window until it commits
+                self._expect_claim(second, left, sizes[1], lone_first=lone[1])
+            self.table.seen["two runners, both with rows"] += bool(mine and theirs)
+            for connection, taken, committed in ((one, first, commit[0]), (other, second, commit[1])):
+                if committed:
+                    connection.commit()
+                    self._claimed(taken, now)
+                else:
+                    connection.rollback()
+
+    @rule(size=sizes, limit=st.sampled_from([MAX_ATTEMPTS, MAX_ATTEMPTS, 1]))
+    def quarantine_spent(self, size: int, limit: int) -> None:
+        """Also under a limit that an operator has lowered meanwhile."""
+        now = self._moment()
+        expected = self.table.spent(now, limit)
+        with self.engine.begin() as connection:
+            spent = claim.quarantine_spent(connection, due=now, now=now, size=size, max_attempts=limit)
+            found = [(entry, Outcome(OutcomeKind.QUARANTINED, error)) for entry, error in spent]
+            delivery.write_quarantined(connection, found, now, self._announce)
+        ids = {entry.id for entry, _ in spent}
+        assert len(ids) == min(size, len(expected))
+        if not _tied(expected, size):
+            assert ids == {row.id for row in expected[:size]}
+        for each in ids:
+            self.table.quarantine_uncalled(self.table.rows[each])
+
+    @precondition(lambda self: self.calls)
+    @rule(
+        picked=picks,
+        replies=st.lists(st.tuples(st.sampled_from(sorted(VERDICTS)), st.sampled_from(WAITS)), min_size=5, max_size=5),
+        newest=st.sampled_from([True, True, False]),
+    )
+    def record(self, picked: list[int], replies: list[tuple[str, timedelta | None]], newest: bool) -> None:
+        """Replies to calls new and old, several in one batch, the same call more than once."""
+        calls = self.calls[-3:] if newest else self.calls
+        answered: list[Answered] = []
+        for number, (kind, wait) in zip(picked, replies, strict=False):
+            error = None if kind == SUCCESS else f"HTTP {len(kind)}"
+            answered.append(Answered(calls[number % len(calls)], Reply(VERDICTS[kind], error, retry_after=wait)))
+        now = self._moment()
+        origin = AttemptOrigin(None, "model", None)
+        delivery.record(self.engine, answered, origin=origin, policy=POLICY, now=now, announce=self._announce)
+        for one, (kind, wait) in _in_effect(list(zip(answered, replies, strict=False))):
+            self.table.record(ModelCall(one.called.id, one.called.version), kind, one.reply.error, wait, now)
+
+    @precondition(lambda self: self.table.rows)
+    @rule(picked=picks, unknown=st.booleans())
+    def requeue(self, picked: list[int], unknown: bool) -> None:
+        ids = [*self._rows(picked), *([new_id()] if unknown else [])]
+        now = self._moment()
+        answers = operations.requeue(self.engine, ids, actor="model", reason="why not", now=now)
+        assert {answer.entry_id: answer.result.value for answer in answers} == self.table.requeue(ids, now)
+
+    @rule(seconds=st.integers(-600, 1200))
+    def time_moves(self, seconds: int) -> None:
+        self.now += timedelta(seconds=seconds)
+
+    @invariant()
+    def both_say_the_same(self) -> None:
+        with self.engine.connect() as connection:
+            found = list(connection.execute(text("SELECT * FROM news.snapshot_detach_outbox")))
+            counts = connection.execute(
+                text("""
+                    SELECT (SELECT count(*) FROM news.snapshot_detach_quarantined_event) AS events,
+                           (SELECT count(*) FROM news.snapshot_detach_audit) AS audits
+                """)
+            ).one()
+            kept = connection.execute(
+                text("SELECT outcome, count(*) AS count FROM news.snapshot_detach_attempt GROUP BY outcome")
+            )
+            history = {row.outcome: row.count for row in kept}
+        assert {row.id for row in found} == set(self.table.rows)
+        active = [row.snapshot_id for row in found if row.status != "Done"]
+        assert len(active) == len(set(active))
+        for row in found:
+            self.table.compare(row)
+            assert row.version >= self.versions.get(row.id, 0), "a version never falls"
+            self.versions[row.id] = row.version
+        assert (counts.events, counts.audits) == (self.table.events, self.table.audits)
+        assert len(self.announced) == self.table.events
+        assert history == +self.table.history
+
+    def _moment(self) -> datetime:
+        """Now; no two rules share one, so that due times seldom tie."""
+        self.now += timedelta(microseconds=10)
+        return self.now
+
+    def _rows(self, picked: Sequence[int]) -> list[UUID]:
+        known = list(self.table.rows)
+        return [known[number % len(known)] for number in picked]
+
+    def _announce(self, _connection: Connection, event_ids: Sequence[UUID]) -> None:
+        self.announced += event_ids
+
+    def _claim(self, connection: Connection, due: datetime, size: int, *, lone_first: bool) -> Pass:
+        return claim.claim_due(connection, due=due, now=self.now, size=size, policy=POLICY, lone_first=lone_first)
+
+    def _expect_claim(self, taken: Pass, candidates: Sequence[ModelRow], size: int, *, lone_first: bool) -> None:
+        ids = {claimed.entry_id for claimed in taken.claimed}
+        assert len(ids) == len(taken.claimed) <= size
+        assert ids <= {row.id for row in candidates}
+        assert bool(ids) == bool(candidates)
+        lost = [row for row in candidates if row.id in ids and row.outcome_due]
+        assert not lost or len(ids) == 1, "a row whose outcome was lost goes alone"
+        if _tied(candidates, size):
+            return
+        window = candidates[:size]
+        alone = [row for row in window if row.outcome_due]
+        together = [row for row in window if not row.outcome_due]
+        expected = alone[:1] if alone and (lone_first or not together) else together
+        if len(alone) < 2 or alone[0].due != alone[1].due:
+            assert ids == {row.id for row in expected}
+        assert taken.last == (len(ids) == len(window) < size or not ids)
+
+    def _claimed(self, taken: Pass, now: datetime) -> None:
+        for each in taken.claimed:
+            row = self.table.rows[each.entry_id]
+            self.table.claim(row, now)
+            assert each.version == row.version
+        if taken.claimed:
+            stale = [Claimed(each.entry_id, each.version - 1) for each in taken.claimed]
+            with self.engine.connect() as connection:
+                assert outcome.still_claimed(connection, stale) == []
+                called = outcome.still_claimed(connection, taken.claimed)
+            assert {entry.id for entry in called} == {each.entry_id for each in taken.claimed}
+            self.calls += called
+
+
+def _tied(rows: Sequence[ModelRow], size: int) -> bool:
+    """Is it open which rows the window holds, as two at its edge fall due in the same moment?"""
+    return len(rows) > size and rows[size - 1].due == rows[size].due
+
+
+def _in_effect(answers: Sequence[tuple[Answered, Any]]) -> list[tuple[Answered, Any]]:
+    """The answers in the order they take effect: each entry's first, then each one's second, …"""
+    turns: Counter[UUID] = Counter()
+    ordered = []
+    for one, reply in answers:
+        ordered.append((turns[one.called.id], one, reply))
+        turns[one.called.id] += 1
+    return [(one, reply) for _, one, reply in sorted(ordered, key=lambda each: each[0])]
