@@ -15,14 +15,16 @@ class Backlog:
     quarantined: int
 
 
-# A guard is no backlog until it is overdue: before that it belongs to a request under way (J25, G13).
-_BACKLOG = text("""
+VISIBLE = "status IN ('Pending', 'Quarantined') AND NOT (is_guard AND version = 0 AND next_attempt_at > :now)"
+"""A guard is no backlog until it is overdue: before that it belongs to a request under way (J25, G13)."""
+
+_BACKLOG = text(f"""
     SELECT
         count(*) FILTER (WHERE status = 'Pending') AS pending,
         min(created_at) FILTER (WHERE status = 'Pending') AS oldest,
         count(*) FILTER (WHERE status = 'Quarantined') AS quarantined
     FROM news.snapshot_detach_outbox
-    WHERE status IN ('Pending', 'Quarantined') AND NOT (is_guard AND version = 0 AND next_attempt_at > :now)
+    WHERE {VISIBLE}
 """)
 
 

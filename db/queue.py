@@ -30,6 +30,8 @@ class Gate:
     """How many of the run's own batches are neither finished nor rejected."""
     halted_by: str | None
     """What ended the pass (G3), written by a worker."""
+    paused: bool
+    """An operator has paused the job: nothing may be claimed."""
 
 
 _GATE = text("""
@@ -39,7 +41,8 @@ _GATE = text("""
         count(*) FILTER (WHERE state = 'consumed' AND mtime >= clock_timestamp() - CAST(:lease AS interval))
             AS in_flight,
         count(*) FILTER (WHERE message_id = ANY(CAST(:mine AS uuid[]))) AS mine,
-        (SELECT halted_by FROM news.snapshot_detach_run WHERE id = :run_id) AS halted_by
+        (SELECT halted_by FROM news.snapshot_detach_run WHERE id = :run_id) AS halted_by,
+        EXISTS (SELECT FROM news.snapshot_detach_pause) AS paused
     FROM dramatiq.queue
     WHERE queue_name = :queue AND state IN ('queued', 'consumed')
 """)
@@ -49,4 +52,4 @@ def gate(connection: Connection, *, run_id: UUID, lease: timedelta, mine: Sequen
     """Read the gate, on the lock's connection; one statement. `mine` are the messages of the run so far."""
     values = {"queue": DETACH_QUEUE, "lease": lease, "run_id": run_id, "mine": list(mine)}
     row = connection.execute(_GATE, values).one()
-    return Gate(row.backend_pid, row.unconsumed, row.in_flight, row.mine, row.halted_by)
+    return Gate(row.backend_pid, row.unconsumed, row.in_flight, row.mine, row.halted_by, row.paused)

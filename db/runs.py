@@ -1,7 +1,7 @@
 """`news.snapshot_detach_run`: one row a tick, how it ended and what came of it (J5, G3, G20)."""
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import StrEnum
 from uuid import UUID
 
@@ -22,12 +22,35 @@ class RunResult(StrEnum):
     FAILED = "Failed"
     SKIPPED = "Skipped"
     """Another runner held the lock (J2)."""
+    PAUSED = "Paused"
+    """An operator has paused the job: nothing was claimed, or nothing more."""
+
+
+SUCCESSFUL = (RunResult.COMPLETED, RunResult.OUT_OF_TIME)
+"""Held the lock, was not held back to its end, ended by itself (G20)."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunOutcomes:
     """What the attempts of one run came to, counted from the history."""
 
+    succeeded: int
+    retried: int
+    quarantined: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunRow:
+    """One tick as its row tells it. Without `ended_at` it is under way, or its process died."""
+
+    id: UUID
+    runner: str
+    started_at: datetime
+    ended_at: datetime | None
+    result: str | None
+    halted_by: str | None
+    batches: int
+    claimed: int
     succeeded: int
     retried: int
     quarantined: int
@@ -58,6 +81,23 @@ _SKIP = text("""
     INSERT INTO news.snapshot_detach_run (id, runner, started_at, ended_at, result)
     VALUES (:id, :runner, :now, :now, 'Skipped')
 """)
+
+_COLUMNS = "id, runner, started_at, ended_at, result, halted_by, batches, claimed, succeeded, retried, quarantined"
+
+_LIST = text(f"""
+    SELECT {_COLUMNS} FROM news.snapshot_detach_run
+    WHERE (started_at, id) < (:before, CAST(:before_id AS uuid)) AND (:skipped OR result IS DISTINCT FROM 'Skipped')
+    ORDER BY started_at DESC, id DESC LIMIT :limit
+""")
+
+_ONE = text(f"SELECT {_COLUMNS} FROM news.snapshot_detach_run WHERE id = :id")
+
+_LAST_SUCCESS = text("""
+    SELECT ended_at FROM news.snapshot_detach_run WHERE result IN ('Completed', 'OutOfTime')
+    ORDER BY started_at DESC LIMIT 1
+""")
+
+_FOREVER = datetime(9999, 1, 1, tzinfo=UTC)
 
 
 def start(connection: Connection, *, run_id: UUID, runner: str, now: datetime) -> None:
@@ -105,3 +145,24 @@ def end(
 def skip(connection: Connection, *, run_id: UUID, runner: str, now: datetime) -> None:
     """A tick that met the lock held elsewhere (J2)."""
     connection.execute(_SKIP, {"id": run_id, "runner": runner[:128], "now": now})
+
+
+def history(
+    connection: Connection, *, limit: int, before: tuple[datetime, UUID] | None = None, skipped: bool = True
+) -> list[RunRow]:
+    """The ticks, newest first; `before` is the (started_at, id) that the answer must lie before."""
+    moment, run_id = before or (_FOREVER, UUID(int=0))
+    values = {"limit": limit, "before": moment, "before_id": run_id, "skipped": skipped}
+    return [RunRow(*row) for row in connection.execute(_LIST, values)]
+
+
+def one(connection: Connection, run_id: UUID) -> RunRow | None:
+    """One tick, None where there is no such one."""
+    row = connection.execute(_ONE, {"id": run_id}).one_or_none()
+    return RunRow(*row) if row else None
+
+
+def last_success(connection: Connection) -> datetime | None:
+    """When the last successful run ended, whichever scheduler's it was (G20); None when there was none yet."""
+    found: datetime | None = connection.execute(_LAST_SUCCESS).scalar()
+    return found

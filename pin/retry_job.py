@@ -15,7 +15,7 @@ import structlog
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError
 
-from db import claim, quarantine, queue, runs
+from db import claim, pause, quarantine, queue, runs
 from db.claim import Pass
 from db.queue import BATCHES_CHANNEL, Gate
 from db.runner_lock import LockLostError, RunnerLock, runner_lock
@@ -28,6 +28,8 @@ from pin.telemetry import metrics, traces
 from pin.telemetry.logs import get_logger
 
 log = get_logger(__name__)
+
+metrics.declare(metrics.RUNS, [result.value for result in RunResult])
 
 _WAKE = 0.5
 """Seconds between two looks at the gate where no notification comes: the longest a stop or a deadline goes unseen."""
@@ -87,7 +89,7 @@ def run(job: RetryJob, stopping: threading.Event) -> RunSummary:
     began = time.monotonic()
     with (
         structlog.contextvars.bound_contextvars(jobRunId=str(current.id)),
-        traces.tracer.start_as_current_span("snapshot detach run", attributes={"jobRunId": str(current.id)}),
+        traces.span("snapshot detach run", attributes={"jobRunId": str(current.id)}),
     ):
         try:
             with runner_lock(job.lock_url, job.options.lock_ttl) as lock:
@@ -125,6 +127,9 @@ def _hold(job: RetryJob, lock: RunnerLock, current: _Run) -> RunResult:
     log.info("job started", runner=job.runner)
     with lock.transaction() as connection:
         runs.start(connection, run_id=current.id, runner=job.runner, now=current.started)
+        if (paused := pause.read(connection)) is not None:
+            log.info("job paused", since=paused.since.isoformat())
+            return RunResult.PAUSED
     lock.listen(BATCHES_CHANNEL)
     _announce_again(job, lock, current)
     _quarantine_spent(job, lock, current)
@@ -171,6 +176,9 @@ def _claim_batches(job: RetryJob, lock: RunnerLock, current: _Run) -> RunResult:
             if gate.halted_by is not None:
                 log.warning("pass halted", errorCode=gate.halted_by)
                 return RunResult.HALTED
+            if gate.paused:
+                log.info("job paused", claimed=current.claimed)
+                return RunResult.PAUSED
             open_ = gate.unconsumed == 0 and gate.in_flight < job.queue.max_batches_in_flight
             taken = _hand_over(job, connection, current, lone_first=lone_first) if open_ else None
         if taken is not None:
