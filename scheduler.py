@@ -1,10 +1,12 @@
 """The scheduler process: settings, APScheduler, one call a tick; no logic (C3). Started as `python scheduler.py`."""
 
+import contextlib
 import os
 import signal
 import socket
 import sys
 import threading
+from collections.abc import Iterator
 from datetime import UTC, datetime
 
 import backoff
@@ -14,17 +16,25 @@ from sqlalchemy.exc import OperationalError
 from actors.alert import announce
 from actors.detach import hand_over
 from db.engine import make_engine
+from db.gauges import StateCollector
+from db.migrate import not_ready
 from db.runner_lock import PoolerError, refuse_transaction_pooler
+from db.runs import RunResult
 from pin import retry_job
+from pin.clock import utc_now
 from pin.delivery import policy_of
 from pin.retry_job import RetryJob
 from pin.settings import Settings, load_settings
 from pin.settings_faults import EXIT_BAD_SETTINGS, SettingsError
 from pin.telemetry.logs import configure_logging, get_logger
-from pin.telemetry.traces import configure_tracing
+from pin.telemetry.metrics import exposition
+from pin.telemetry.pulse import Pulse
+from pin.telemetry.serving import Probes, TelemetryServer
+from pin.telemetry.traces import close_tracing, configure_tracing
 
 log = get_logger(__name__)
 
+TICKS = "the tick"
 STARTUP_PATIENCE = 60
 """Seconds that a starting scheduler waits for its database."""
 
@@ -43,13 +53,24 @@ def make_job(settings: Settings) -> RetryJob:
     )
 
 
-def make_scheduler(job: RetryJob, stopping: threading.Event) -> BackgroundScheduler:
+def make_pulse(settings: Settings) -> Pulse:
+    """Beats at each tick that ends without a fault of its own; missed, when two in a row have not come to that."""
+    return Pulse(2 * settings.retry.polling_interval + settings.retry.max_run_duration)
+
+
+def tick(job: RetryJob, stopping: threading.Event, pulse: Pulse) -> None:
+    """One run, and a beat for it: also a skipped or a held-back one shows that the loop turns."""
+    if retry_job.run(job, stopping).result not in {RunResult.FAILED, RunResult.LOCK_LOST}:
+        pulse.beat(TICKS)
+
+
+def make_scheduler(job: RetryJob, stopping: threading.Event, pulse: Pulse) -> BackgroundScheduler:
     """A scheduler that ticks at once, then every PollingInterval; one run at a time, missed ticks caught up by one."""
     scheduler = BackgroundScheduler(timezone=UTC)
     scheduler.add_job(
-        retry_job.run,
+        tick,
         "interval",
-        args=(job, stopping),
+        args=(job, stopping, pulse),
         seconds=job.options.polling_interval.total_seconds(),
         next_run_time=datetime.now(tz=UTC),
         coalesce=True,
@@ -68,15 +89,44 @@ def serve(settings: Settings, stopping: threading.Event) -> None:
         if not stopping.is_set():
             refuse_transaction_pooler(settings.database_url)
 
-    reach_database()
-    job = make_job(settings)
-    scheduler = make_scheduler(job, stopping)
-    scheduler.start()
-    log.info("scheduler started", runner=job.runner, pollingInterval=str(job.options.polling_interval))
-    stopping.wait()
-    scheduler.shutdown(wait=True)
-    job.engine.dispose()
+    pulse = make_pulse(settings)
+    pulse.expect(TICKS)
+    with watched(settings, stopping, pulse):
+        reach_database()
+        job = make_job(settings)
+        scheduler = make_scheduler(job, stopping, pulse)
+        scheduler.start()
+        for thread in threading.enumerate():
+            if thread.name == "APScheduler":
+                pulse.watch(thread)
+        log.info("scheduler started", runner=job.runner, pollingInterval=str(job.options.polling_interval))
+        stopping.wait()
+        scheduler.shutdown(wait=True)
+        job.engine.dispose()
     log.info("scheduler stopped", runner=job.runner)
+
+
+@contextlib.contextmanager
+def watched(settings: Settings, stopping: threading.Event, pulse: Pulse) -> Iterator[None]:
+    """Serve metrics and health on `metrics.scheduler_port`, where one is configured.
+
+    A standby is healthy: it is alive, and ready once the database is. Raises OSError when the port cannot be had.
+    """
+    if settings.metrics.scheduler_port is None:
+        yield
+        return
+    # Connections of its own, so that neither a scrape nor a run waits for the other's.
+    engine = make_engine(settings.database_url, pool_size=2, application_name="pin-scheduler-health")
+    collectors = (StateCollector(engine, utc_now),)
+    probes = Probes(
+        live=lambda: None if stopping.is_set() else pulse.fault(),
+        ready=lambda: "draining" if stopping.is_set() else not_ready(engine),
+        exposition=lambda: exposition(collectors),
+    )
+    with TelemetryServer(settings.metrics.host, settings.metrics.scheduler_port, probes) as server:
+        log.info("telemetry served", host=settings.metrics.host, port=server.port)
+        yield
+    engine.dispose()
 
 
 def main() -> int:
@@ -93,9 +143,11 @@ def main() -> int:
     configure_tracing("pin-scheduler")
     try:
         serve(settings, stopping)
-    except (PoolerError, OperationalError) as error:
+    except (PoolerError, OperationalError, OSError) as error:
         log.error("scheduler does not start", error=type(error).__name__, detail=str(error).splitlines()[0])  # noqa: TRY400
         return 1
+    finally:
+        close_tracing()
     return 0
 
 

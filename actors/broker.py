@@ -22,8 +22,11 @@ from sqlalchemy import Connection
 from actors.consumer import Consumption, LeaseConsumer, enqueue_channel
 from actors.outcomes import Delivery, Held, Outcomes, connect
 from db.engine import is_away
+from pin.telemetry.pulse import Pulse
 
 POSTGRES_NAME_BYTES = 63
+CONSUMER_PATIENCE = timedelta(seconds=60)
+"""Far above the longest a look at the queue takes, a database that is away included."""
 
 ENQUEUE = """
 with sent as (
@@ -47,6 +50,9 @@ class DetachBroker(PostgresBroker):  # type: ignore[misc]  # dramatiq-pg has no 
     (A23).
     """
 
+    pulse: Pulse
+    """Whether the loops that take messages still turn, a loop for each queue; `configure` may bring another."""
+
     draining: Event
     """Set once this process is to end (J6): nothing is claimed any more, and a running actor stops between entries."""
 
@@ -65,13 +71,21 @@ class DetachBroker(PostgresBroker):  # type: ignore[misc]  # dramatiq-pg has no 
             ],
         )
         self.draining = Event()
+        self.pulse = Pulse(CONSUMER_PATIENCE)
         self._held = Held()
         self._consumption: Consumption | None = None
         self._outcomes: Outcomes | None = None
         self._worker_threads: int | None = None
 
     def configure(
-        self, *, url: str, lease: timedelta, poll: timedelta, slots: int | None = None, max_deliveries: int = 3
+        self,
+        *,
+        url: str,
+        lease: timedelta,
+        poll: timedelta,
+        slots: int | None = None,
+        max_deliveries: int = 3,
+        pulse: Pulse | None = None,
     ) -> None:
         """Says where the queue is and how to consume it; connects to nothing yet.
 
@@ -86,6 +100,7 @@ class DetachBroker(PostgresBroker):  # type: ignore[misc]  # dramatiq-pg has no 
         if (slots is not None and slots < 1) or max_deliveries < 1:
             raise ValueError(f"slots and max_deliveries must be at least 1, not {slots} and {max_deliveries}")
         self.close()
+        self.pulse = pulse or Pulse(CONSUMER_PATIENCE)
         self._consumption = Consumption(url, lease, poll, slots, max_deliveries)
         self._outcomes = Outcomes(url, lease, self._held, self.draining)
 
@@ -150,6 +165,7 @@ class DetachBroker(PostgresBroker):  # type: ignore[misc]  # dramatiq-pg has no 
             held=self._held,
             outcomes=outcomes,
             draining=self.draining,
+            beat=self.pulse.beat,
         )
 
     def close(self) -> None:

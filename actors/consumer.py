@@ -14,7 +14,7 @@ statements: no advisory lock, no open transaction, so a dead worker leaves nothi
 """
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import timedelta
 from threading import Event
@@ -85,6 +85,7 @@ class LeaseConsumer(Consumer):
         held: Held,
         outcomes: Outcomes,
         draining: Event,
+        beat: Callable[[str], None],
     ) -> None:
         self._queue = queue
         self._consumption = consumption
@@ -93,6 +94,7 @@ class LeaseConsumer(Consumer):
         self._held = held
         self._outcomes = outcomes
         self._draining = draining
+        self._beat = beat
         self._taken: deque[Delivery] = deque()
         self._connection: Session | None = None
         self._next_look = 0.0
@@ -102,6 +104,7 @@ class LeaseConsumer(Consumer):
 
         Raises dramatiq's ConnectionError when the database is away; dramatiq then makes a new consumer in 3 s.
         """
+        self._beat(self._queue)
         if self._draining.is_set():
             self._give_back()
             self._held.wait(DRAINING_WAIT_SECONDS)

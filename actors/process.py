@@ -1,5 +1,6 @@
 """One worker process: its settings, connections and limits, made after the fork and before the first message (A23)."""
 
+import errno
 import multiprocessing
 import os
 import socket
@@ -7,14 +8,16 @@ import sys
 import traceback
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import dramatiq
 from dramatiq.middleware import Middleware
 from sqlalchemy import Engine
 
-from actors.broker import DetachBroker
+from actors.broker import CONSUMER_PATIENCE, DetachBroker
 from db.engine import make_engine
+from db.migrate import not_ready
 from pin.delivery import policy_of
 from pin.lifeline import tie_to_parent
 from pin.outbox import Policy
@@ -22,7 +25,11 @@ from pin.selections_client import SelectionsClient
 from pin.settings import Settings, load_settings
 from pin.settings_faults import EXIT_BAD_SETTINGS, SettingsError
 from pin.telemetry.logs import configure_logging, get_logger
-from pin.telemetry.traces import configure_tracing
+from pin.telemetry.metrics import exposition
+from pin.telemetry.multiprocess import FOLDER_VARIABLE, serves_for_all
+from pin.telemetry.pulse import Pulse
+from pin.telemetry.serving import Probes, TelemetryServer
+from pin.telemetry.traces import close_tracing, configure_tracing
 from pin.tokens import TokenSource
 
 log = get_logger(__name__)
@@ -95,6 +102,9 @@ def close_context() -> None:
 class WorkerProcess(Middleware):
     """Configures the process at boot; one that is configured wrongly says so and ends (J7)."""
 
+    def __init__(self) -> None:
+        self._server: TelemetryServer | None = None
+
     def after_process_boot(self, broker: dramatiq.Broker) -> None:
         """Read the settings and open what the actors need.
 
@@ -120,13 +130,49 @@ class WorkerProcess(Middleware):
         configure_logging(log_format=settings.log.format, level=settings.log.level, process="worker")
         configure_tracing("pin-worker")
         opened = open_context(settings)
-        broker.configure(url=settings.database_url, lease=settings.queue.lease, poll=settings.queue.poll, slots=None)
+        folder = Path(os.environ[FOLDER_VARIABLE]) if os.environ.get(FOLDER_VARIABLE) else None
+        broker.configure(
+            url=settings.database_url,
+            lease=settings.queue.lease,
+            poll=settings.queue.poll,
+            slots=None,
+            pulse=Pulse(CONSUMER_PATIENCE, folder, os.getpid()),
+        )
         limit: dict[str, Any] = {"time_limit": int(settings.worker.time_limit.total_seconds() * 1000)}
         for actor in broker.actors.values():
             actor.options.update(limit)
+        self._serve_telemetry(broker, opened, folder)
         log.info("worker started", worker=opened.worker)
+
+    def _serve_telemetry(self, broker: DetachBroker, opened: WorkerContext, folder: Path | None) -> None:
+        """Serve metrics and health on `metrics.worker_port`, where one is configured.
+
+        With a folder in common one process serves for all of the command's (`pin worker` gives one); without one each
+        counts for itself, and the first has the port. Raises OSError when the port cannot be had.
+        """
+        options = opened.settings.metrics
+        if options.worker_port is None or (folder is not None and not serves_for_all(folder)):
+            return
+        for queue in broker.queues:
+            broker.pulse.expect(queue)
+        probes = Probes(
+            live=broker.pulse.fault,
+            ready=lambda: "draining" if broker.draining.is_set() else not_ready(opened.engine),
+            exposition=exposition,
+        )
+        try:
+            self._server = TelemetryServer(options.host, options.worker_port, probes).start()
+        except OSError as error:
+            if folder is not None or error.errno != errno.EADDRINUSE:
+                raise
+            log.warning("telemetry not served", port=options.worker_port)
+        else:
+            log.info("telemetry served", host=options.host, port=self._server.port)
 
     def after_worker_shutdown(self, broker: dramatiq.Broker, worker: dramatiq.Worker) -> None:
         """Close it again."""
         del broker, worker
+        if self._server is not None:
+            self._server.stop()
         close_context()
+        close_tracing()

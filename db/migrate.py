@@ -1,12 +1,14 @@
 """The one way to make a database: alembic's migrations, forward only."""
 
+from functools import cache
 from pathlib import Path
 
 from alembic import command
 from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, Engine, text
+from sqlalchemy.exc import SQLAlchemyError
 
 from db.engine import make_single_connection_engine
 
@@ -33,6 +35,26 @@ def current(connection: Connection) -> str | None:
     return MigrationContext.configure(
         connection, opts={"version_table": "schema_version", "version_table_schema": "public"}
     ).get_current_revision()
+
+
+def not_ready(engine: Engine) -> str | None:
+    """Why a process should not be given work yet; None when the schema is this code's or newer.
+
+    Newer counts as ready, since during a rolling deploy the migration runs before the last old process goes.
+    """
+    try:
+        with engine.connect() as connection:
+            revision = current(connection)
+    except SQLAlchemyError:
+        return "the database does not answer"
+    if revision is None or revision < _head():
+        return "the database's schema is older than this code"
+    return None
+
+
+@cache
+def _head() -> str:
+    return head()
 
 
 def upgrade(url: str) -> tuple[str | None, str]:

@@ -29,7 +29,9 @@ from pin.telemetry.logs import get_logger
 log = get_logger(__name__)
 
 metrics.declare(metrics.ATTEMPT_SECONDS, [verdict.value for verdict in Verdict])
-metrics.declare(metrics.FIRST_ATTEMPTS, [kind.value for kind in (OutcomeKind.SUCCEEDED, OutcomeKind.RETRIED, OutcomeKind.LATE)])
+metrics.declare(
+    metrics.FIRST_ATTEMPTS, [kind.value for kind in (OutcomeKind.SUCCEEDED, OutcomeKind.RETRIED, OutcomeKind.LATE)]
+)
 
 Announce = Callable[[Connection, Sequence[UUID]], None]
 """Writes the alert's message for these quarantine events into the caller's transaction (G21)."""

@@ -26,6 +26,8 @@ from pin.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 
+metrics.declare(metrics.SNAPSHOT_DETACHED, [reason.value for reason in Reason], ["true", "false"])
+
 
 class SelectionsError(Exception):
     """A refusal of this context."""

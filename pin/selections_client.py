@@ -19,6 +19,7 @@ import httpx
 import msgspec
 import uvloop
 from httpx_aiohttp import AiohttpTransport
+from opentelemetry.trace import SpanKind, Status, StatusCode
 
 from pin.clock import utc_now
 from pin.contract import (
@@ -31,7 +32,7 @@ from pin.contract import (
 )
 from pin.outbox import ErrorClass, Reply, Verdict
 from pin.replies import is_json, read_detach_reply
-from pin.telemetry import traces
+from pin.telemetry import metrics, traces
 from pin.tokens import TokenError, TokenSource
 
 T = TypeVar("T")
@@ -65,6 +66,26 @@ class DetachCall:
     reason: str
     requested_by_user_id: UUID
     attempts: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Operation:
+    """What a request is called in metrics and spans."""
+
+    name: str
+    method: str
+    route: str
+
+
+_CREATE = _Operation("create", "POST", SNAPSHOTS_PATH)
+_GET = _Operation("get", "GET", SNAPSHOT_PATH)
+_DETACH = _Operation("detach", "POST", DETACH_PATH)
+_NETWORK, _TIMEOUT = "network", "timeout"
+metrics.declare(
+    metrics.CLIENT_SECONDS,
+    [operation.name for operation in (_CREATE, _GET, _DETACH)],
+    ["2xx", "4xx", "5xx", _NETWORK, _TIMEOUT],
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +165,7 @@ class SelectionsClient:
         """
 
         async def one(request: CreateSnapshotRequest) -> Snapshot:
-            answer = await self._answer_by(deadline, "POST", SNAPSHOTS_PATH, _ENCODER.encode(request))
+            answer = await self._answer_by(deadline, _CREATE, SNAPSHOTS_PATH, _ENCODER.encode(request))
             if answer.status in {200, 201}:
                 snapshot = _decoded(answer, Snapshot)
                 if snapshot is not None and snapshot.snapshot_id == request.snapshot_id:
@@ -162,7 +183,7 @@ class SelectionsClient:
 
         async def one(snapshot_id: UUID) -> Snapshot | None:
             try:
-                answer = await self._answer_by(deadline, "GET", SNAPSHOT_PATH.replace("{id}", str(snapshot_id)))
+                answer = await self._answer_by(deadline, _GET, SNAPSHOT_PATH.replace("{id}", str(snapshot_id)))
             except SelectionsUnavailable:
                 return None
             snapshot = _decoded(answer, Snapshot) if answer.status == 200 else None  # noqa: PLR2004
@@ -175,7 +196,7 @@ class SelectionsClient:
     async def _detach(self, call: DetachCall, timeout: float) -> Reply:  # noqa: ASYNC109 - a total deadline
         started = time.monotonic()
         attributes: dict[str, str | int] = {"snapshotId": str(call.snapshot_id), "attempts": call.attempts}
-        with traces.tracer.start_as_current_span("detach attempt", attributes=attributes) as span:
+        with traces.span("detach attempt", attributes=attributes) as span:
             reply = await self._detach_reply(call, timeout)
             span.set_attribute("verdict", reply.verdict.value)
         return replace(reply, duration=timedelta(seconds=time.monotonic() - started))
@@ -185,7 +206,7 @@ class SelectionsClient:
             async with asyncio.timeout(timeout):
                 # A reason this release does not know is sent as it stands: to know it is for selections to say (D14).
                 body = _ENCODER.encode({"reason": call.reason, "requestedByUserId": call.requested_by_user_id})
-                answer = await self._answer("POST", DETACH_PATH.replace("{id}", str(call.snapshot_id)), body)
+                answer = await self._answer(_DETACH, DETACH_PATH.replace("{id}", str(call.snapshot_id)), body)
             return read_detach_reply(
                 call.snapshot_id, answer.status, answer.media_type, answer.body, answer.retry_after, utc_now()
             )
@@ -200,10 +221,10 @@ class SelectionsClient:
         except Exception as error:  # noqa: BLE001 - the one place where a call's failure is contained: it has an outcome
             return Reply(Verdict.TRANSIENT, f"{ErrorClass.CLIENT} {type(error).__name__}")
 
-    async def _answer_by(self, deadline: float, method: str, path: str, body: bytes = b"") -> _Answer:
+    async def _answer_by(self, deadline: float, operation: _Operation, path: str, body: bytes = b"") -> _Answer:
         try:
             async with asyncio.timeout(max(0.0, deadline - time.monotonic())):
-                return await self._answer(method, path, body)
+                return await self._answer(operation, path, body)
         except TimeoutError as error:
             raise SelectionsUnavailable(ErrorClass.TIMEOUT) from error
         except TokenError as error:
@@ -211,17 +232,36 @@ class SelectionsClient:
         except (httpx.HTTPError, httpx.InvalidURL, aiohttp.ClientError, OSError, ValueError) as error:
             raise SelectionsUnavailable(ErrorClass.NETWORK) from error
 
-    async def _answer(self, method: str, path: str, body: bytes = b"") -> _Answer:
+    async def _answer(self, operation: _Operation, path: str, body: bytes = b"") -> _Answer:
         """One exchange; a 401 renews the token and is asked once more (A8)."""
         token = self._tokens.token()
-        answer = await self._exchange(method, path, body, token)
+        answer = await self._exchange(operation, path, body, token)
         if answer.status == _UNAUTHORIZED:
             if self._tokens.token() == token:
                 self._tokens.refresh()
-            answer = await self._exchange(method, path, body, self._tokens.token())
+            answer = await self._exchange(operation, path, body, self._tokens.token())
         return answer
 
-    async def _exchange(self, method: str, path: str, body: bytes, token: str) -> _Answer:
+    async def _exchange(self, operation: _Operation, path: str, body: bytes, token: str) -> _Answer:
+        """One request and its answer: a span, and an observation by what came of it."""
+        started, outcome = time.monotonic(), _NETWORK
+        attributes: dict[str, str | int] = {"http.request.method": operation.method, "url.template": operation.route}
+        name = f"{operation.method} {operation.route}"
+        try:
+            with traces.span(name, kind=SpanKind.CLIENT, attributes=attributes) as calling:
+                answer = await self._send(operation.method, path, body, token)
+                outcome = f"{answer.status // 100}xx"
+                calling.set_attribute("http.response.status_code", answer.status)
+                if answer.status >= 400:  # noqa: PLR2004 - where a client's span is an error, by OpenTelemetry
+                    calling.set_status(Status(StatusCode.ERROR))
+                return answer
+        except asyncio.CancelledError:
+            outcome = _TIMEOUT  # the total deadline; a client that is closed under its calls is counted so as well
+            raise
+        finally:
+            metrics.CLIENT_SECONDS.labels(operation.name, outcome).observe(time.monotonic() - started)
+
+    async def _send(self, method: str, path: str, body: bytes, token: str) -> _Answer:
         headers = {"authorization": f"Bearer {token}", "accept-encoding": "identity", **traces.carrier()}
         if body:
             headers["content-type"] = "application/json"

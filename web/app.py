@@ -15,7 +15,7 @@ from litestar.di import Provide
 from pin.settings import Settings, load_settings
 from pin.settings_faults import EXIT_BAD_SETTINGS, SettingsError
 from pin.telemetry.logs import configure_logging
-from pin.telemetry.traces import configure_tracing
+from pin.telemetry.traces import close_tracing, configure_tracing
 from web.auth import provide_caller
 from web.deps import Deps, build_deps
 from web.health import health_router
@@ -83,5 +83,6 @@ def _lifespan(deps: Deps) -> Callable[[Litestar], AbstractAsyncContextManager[No
             yield
         finally:
             deps.close()
+            close_tracing()
 
     return run

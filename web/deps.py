@@ -12,10 +12,10 @@ from prometheus_client.registry import Collector
 from sqlalchemy import Engine
 
 from db.engine import make_engine
+from db.gauges import StateCollector
 from pin.clock import new_id, utc_now
 from pin.settings import Settings
 from pin.tokens import TokenSource, TokenVerifier
-from web.backlog import BacklogCollector
 
 if TYPE_CHECKING:
     from pin.selections_client import SelectionsClient
@@ -49,7 +49,7 @@ def build_deps(settings: Settings) -> Deps:
     verifier = TokenVerifier.from_settings(settings.auth)
     client = _selections_client(settings) if "news" in settings.contexts else None
     engine = make_engine(settings.database_url, pool_size=settings.web.pool_size, application_name="pin-web")
-    collectors = (BacklogCollector(engine, utc_now),) if "news" in settings.contexts else ()
+    collectors = (StateCollector(engine, utc_now),) if "news" in settings.contexts else ()
     return Deps(settings, engine, verifier, client, collectors=collectors)
 
 

@@ -1,13 +1,11 @@
 """What orchestrators and Prometheus ask: is the process up, may it have traffic, what has it counted."""
 
-from functools import cache
-
 import msgspec
 from litestar import Response, Router, get
-from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, CollectorRegistry, generate_latest
-from sqlalchemy.exc import SQLAlchemyError
+from prometheus_client import CONTENT_TYPE_LATEST
 
 from db import migrate
+from pin.telemetry.metrics import exposition
 from web.deps import InjectedDeps
 from web.openapi import describe
 from web.problems import of_status
@@ -29,12 +27,10 @@ def live() -> Response[bytes]:
 def ready(deps: InjectedDeps) -> Response[bytes]:
     """200 when the database answers and its schema is this code's or newer; 503 UNAVAILABLE otherwise.
 
-    Newer counts as ready, since during a rolling deploy the migration runs before the last old process goes.
+    Selections' absence never makes news unready (J32); a process that drains listens no more.
     """
-    with deps.engine.connect() as connection:
-        current = migrate.current(connection)
-    if current is None or current < _head():
-        raise of_status(503, "The database's schema is older than this code.")
+    if fault := migrate.not_ready(deps.engine):
+        raise of_status(503, f"{fault[0].upper()}{fault[1:]}.")
     return _ok()
 
 
@@ -45,25 +41,13 @@ def ready(deps: InjectedDeps) -> Response[bytes]:
 )
 def metrics(deps: InjectedDeps) -> Response[bytes]:
     """What this process counted, then what the collectors of `deps` read; a lost database costs only the latter."""
-    content = generate_latest(REGISTRY)
-    registry = CollectorRegistry()
-    try:
-        for collector in deps.collectors:
-            registry.register(collector)
-        content += generate_latest(registry)
-    except SQLAlchemyError:
-        pass
+    content = exposition(deps.collectors)
     return Response(content, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
 
 def health_router() -> Router:
     """`/health/live`, `/health/ready` and `/metrics`, open to whoever reaches the port."""
     return Router(path="/", route_handlers=[live, ready, metrics])
-
-
-@cache
-def _head() -> str:
-    return migrate.head()
 
 
 def _ok() -> Response[bytes]:

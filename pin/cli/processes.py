@@ -48,6 +48,7 @@ def scheduler() -> None:
 def worker() -> None:
     """Run the detach actors: becomes `dramatiq actors` with the settings' processes and threads."""
     from pin.settings import load_settings
+    from pin.telemetry.multiprocess import FOLDER_VARIABLE, fresh_folder
 
     with told_plainly():
         options = load_settings().worker
@@ -55,13 +56,14 @@ def worker() -> None:
     # dramatiq puts this path before all others: a stray `actors` in the working folder must not be taken for ours.
     command = ["-m", "dramatiq", "actors", "--path", str(_ROOT)]
     command += ["-p", str(options.processes), "-t", str(options.threads)]
-    _become(*command, "--worker-shutdown-timeout", str(milliseconds))
+    # Its processes count in files of one folder, which has to be there before Python starts.
+    _become(*command, "--worker-shutdown-timeout", str(milliseconds), **{FOLDER_VARIABLE: str(fresh_folder())})
 
 
-def _become(*arguments: str) -> NoReturn:
+def _become(*arguments: str, **environment: str) -> NoReturn:
     """Go on as `python arguments…`, the same process under the same supervisor."""
     sys.stdout.flush()
-    os.execv(sys.executable, [sys.executable, *arguments])  # noqa: S606 - no shell is wanted
+    os.execve(sys.executable, [sys.executable, *arguments], os.environ | environment)  # noqa: S606 - no shell is wanted
 
 
 def _serve(settings: "Settings") -> NoReturn:

@@ -1,7 +1,7 @@
 """Structured logs: JSON lines in services, readable on a terminal; each line names its trace and its run (J24, J31).
 
 Events and fields are listed in docs/logs.md. Nothing here logs a header, a body or a token; untrusted text reaches a
-log only as class and code.
+log only as class and code. Every line is redacted before it is written, for what exceptions and libraries say.
 """
 
 import logging
@@ -11,6 +11,8 @@ from typing import Any
 
 import structlog
 from opentelemetry import trace
+
+from pin.telemetry.redaction import redact
 
 _QUIET = {
     "httpx": logging.WARNING,
@@ -33,6 +35,7 @@ def configure_logging(*, log_format: str, level: str, process: str) -> None:
         _stamp(process),
         _trace_id,
         structlog.processors.format_exc_info,
+        redact,
     ]
     renderer: structlog.types.Processor = (
         structlog.processors.JSONRenderer()

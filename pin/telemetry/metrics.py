@@ -1,9 +1,35 @@
-"""The metrics, under the documents' names (J25, D12). Gauges of the database's state come from SQL."""
+"""The metrics, under the documents' names (J25, D12). Gauges of the database's state come from SQL (db/gauges.py).
 
-from prometheus_client import Counter, Histogram
+Every module that counts by label declares the label's values, so that a series is there at 0 before its first event:
+`increase()` sees the first failure only if it has seen the 0 before it.
+"""
+
+import os
+from collections.abc import Iterable
+from itertools import product
+
+from prometheus_client import (
+    REGISTRY,
+    CollectorRegistry,
+    Counter,
+    Histogram,
+    disable_created_metrics,
+    generate_latest,
+)
+from prometheus_client.multiprocess import MultiProcessCollector
+from prometheus_client.registry import Collector
+
+from pin.telemetry.logs import get_logger
+from pin.telemetry.multiprocess import FOLDER_VARIABLE
+
+log = get_logger(__name__)
+
+disable_created_metrics()  # type: ignore[no-untyped-call]
 
 LAG_BUCKETS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400, 28800)
 """Seconds; 600 is the SLO's edge (J28)."""
+CALL_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+"""Seconds; 5 is DetachCallTimeout's default."""
 
 RETRIED = Counter("news_snapshot_detach_retried", "Failed attempts of the job whose entry stays Pending")
 SUCCEEDED = Counter("news_snapshot_detach_succeeded", "Entries that became Done, by the job or at once")
@@ -15,7 +41,58 @@ FIRST_ATTEMPTS = Counter(
 )
 STAGING_CONFLICTS = Counter("news_snapshot_detach_staging_conflicts", "Intents met by an active one: a fault (G14)")
 RUNS = Counter("news_snapshot_detach_runs", "Ticks of the job, by how they ended", ["result"])
-ATTEMPT_SECONDS = Histogram("news_snapshot_detach_attempt_seconds", "Duration of a detach call", ["verdict"])
+ATTEMPT_SECONDS = Histogram(
+    "news_snapshot_detach_attempt_seconds", "Duration of a detach call", ["verdict"], buckets=CALL_BUCKETS
+)
+ALERTS = Counter(
+    "news_snapshot_detach_alerts",
+    "Alerts of quarantines, by where they went and whether they got there",
+    ["sink", "result"],
+)
 SNAPSHOT_DETACHED = Counter(
     "selections_snapshot_detached", "Detach requests answered 200", ["reason", "idempotent_hit"]
 )
+CLIENT_SECONDS = Histogram(
+    "selections_client_request_duration_seconds",
+    "Requests that news makes to selections, one observation an exchange",
+    ["operation", "outcome"],
+    buckets=CALL_BUCKETS,
+)
+SERVER_SECONDS = Histogram(
+    "http_server_request_duration_seconds",
+    "Requests served, by route template and class of status",
+    ["method", "route", "status"],
+    buckets=CALL_BUCKETS,
+)
+
+
+def declare(metric: Counter | Histogram, *values: Iterable[str]) -> None:
+    """Have the metric at 0 for every combination of its labels' values, in the labels' order."""
+    for combination in product(*values):
+        metric.labels(*combination)
+
+
+def exposition(collectors: Iterable[Collector] = ()) -> bytes:
+    """The process's metrics in Prometheus' text format, then those of `collectors`.
+
+    With PROMETHEUS_MULTIPROC_DIR in the environment since the process's start: the sums of all processes that share
+    that folder. A collector that fails leaves its metrics out: absent, not stale.
+    """
+    content = _counted()
+    for collector in collectors:
+        registry = CollectorRegistry()
+        try:
+            registry.register(collector)
+            content += generate_latest(registry)
+        except Exception as error:  # noqa: BLE001 - whatever ails the database, what was counted is still served
+            log.warning("gauges not read", error=type(error).__name__)
+    return content
+
+
+def _counted() -> bytes:
+    folder = os.environ.get(FOLDER_VARIABLE)
+    if not folder:
+        return generate_latest(REGISTRY)
+    registry = CollectorRegistry()
+    MultiProcessCollector(registry, folder)  # type: ignore[no-untyped-call]
+    return generate_latest(registry)

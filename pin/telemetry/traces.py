@@ -1,28 +1,71 @@
-"""Spans and their journey: run -> batch message -> attempt -> selections, in one trace (J26, D12).
+"""Spans and their journey: run -> batch message -> attempt -> call -> selections, in one trace (J26, D12).
 
 Exported only where the standard OTEL_EXPORTER_OTLP_ENDPOINT is set; without it spans still carry ids for the logs.
+A collector that does not answer costs nothing: spans wait in a bounded queue that a thread of its own empties.
 """
 
 import os
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 from opentelemetry import propagate, trace
 from opentelemetry.context import Context
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.trace import Span, SpanKind, Status, StatusCode
+from opentelemetry.util.types import AttributeValue
 
 tracer = trace.get_tracer("pin")
+
+CLOSE_WITHIN = 2.0
+"""Seconds that a stop waits for the last spans to be sent."""
 
 
 def configure_tracing(service: str) -> None:
     """Install the process's tracer provider; called once by each process, never on import."""
-    provider = TracerProvider(resource=Resource.create({"service.name": service}))
+    # Its own hook at exit would wait half a minute for a collector that does not answer: `close_tracing` is called.
+    provider = TracerProvider(resource=Resource.create({"service.name": service}), shutdown_on_exit=False)
     if os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT") or os.environ.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"):
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 
         provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
     trace.set_tracer_provider(provider)
+
+
+def close_tracing(within: float = CLOSE_WITHIN) -> None:
+    """Send what waits, for at most `within` seconds; what is not sent by then is lost."""
+    provider = trace.get_tracer_provider()
+    if isinstance(provider, TracerProvider):
+        closing = threading.Thread(target=provider.shutdown, name="close-tracing", daemon=True)
+        closing.start()
+        closing.join(within)
+
+
+@contextmanager
+def span(
+    name: str,
+    *,
+    kind: SpanKind = SpanKind.INTERNAL,
+    context: Context | None = None,
+    attributes: Mapping[str, AttributeValue] | None = None,
+) -> Iterator[Span]:
+    """A current span. An exception is noted by its class alone: its text may quote what no collector may hold (J24)."""
+    with tracer.start_as_current_span(
+        name,
+        context=context,
+        kind=kind,
+        attributes=attributes,
+        record_exception=False,
+        set_status_on_exception=False,
+    ) as started:
+        try:
+            yield started
+        except BaseException as error:
+            started.set_attribute("error.type", type(error).__name__)
+            started.set_status(Status(StatusCode.ERROR))
+            raise
 
 
 def carrier() -> dict[str, str]:

@@ -12,6 +12,7 @@ from pin import retry_job
 from pin.delivery import policy_of
 from pin.retry_job import RetryJob
 from pin.settings import Settings
+from pin.telemetry.pulse import Pulse
 from scheduler import make_scheduler
 from tests.job.conftest import MakeJobSettings
 from tests.job.scene import active_snapshots, history, query, row, rows, stage, working
@@ -114,7 +115,7 @@ def test_the_scheduler_ticks_at_once_and_then_every_polling_interval(
 
     with wall_clock_at(START) as clock:
         stopping = threading.Event()
-        scheduler = make_scheduler(job, stopping)
+        scheduler = make_scheduler(job, stopping, Pulse(timedelta(minutes=1)))
         scheduler.start()
         try:
             eventually(lambda: runs() == 1)
