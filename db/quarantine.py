@@ -39,11 +39,11 @@ class QuarantinedEntry:
 
 @dataclass(frozen=True, slots=True)
 class AuditRow:
-    """Who did what to which entry, and why."""
+    """Who did what to which entry, and why. Both ids are None where it is about no one entry."""
 
     id: UUID
-    entry_id: UUID
-    snapshot_id: UUID
+    entry_id: UUID | None
+    snapshot_id: UUID | None
     actor: str
     action: str
     reason: str
@@ -60,8 +60,8 @@ _EVENTS = text("""
     ) AS e (id, entry_id, snapshot_id, post_id, reason, attempts, last_error)
 """)
 
-_UNALERTED = text("""
-    SELECT id, entry_id, snapshot_id, post_id, reason, attempts, last_error, occurred_at
+_UNTOLD = text("""
+    SELECT id, entry_id, snapshot_id, post_id, reason, attempts, last_error, occurred_at, told
     FROM news.snapshot_detach_quarantined_event
     WHERE id = ANY(CAST(:ids AS uuid[])) AND alerted_at IS NULL
     ORDER BY id
@@ -69,8 +69,15 @@ _UNALERTED = text("""
 
 _ALERTED = text("""
     UPDATE news.snapshot_detach_quarantined_event SET alerted_at = :now
-    WHERE id = ANY(CAST(:ids AS uuid[])) AND alerted_at IS NULL
+    WHERE id = ANY(CAST(:ids AS uuid[])) AND alerted_at IS NULL AND told @> CAST(:sinks AS varchar[])
 """)
+
+_TOLD = text("""
+    UPDATE news.snapshot_detach_quarantined_event SET told = array_append(told, CAST(:sink AS varchar))
+    WHERE id = ANY(CAST(:ids AS uuid[])) AND NOT (:sink = ANY(told))
+""")
+
+_COUNT_UNTOLD = text("SELECT count(*) FROM news.snapshot_detach_quarantined_event WHERE alerted_at IS NULL")
 
 _SILENT = text("""
     SELECT id FROM news.snapshot_detach_quarantined_event
@@ -128,18 +135,29 @@ def write_events(connection: Connection, events: Sequence[QuarantinedEvent], now
     )
 
 
-def unalerted(connection: Connection, event_ids: Sequence[UUID]) -> list[QuarantinedEvent]:
-    """Those of these events whose alert has not been raised yet."""
-    return [QuarantinedEvent(*row) for row in connection.execute(_UNALERTED, {"ids": list(event_ids)})]
+def untold(connection: Connection, event_ids: Sequence[UUID]) -> list[tuple[QuarantinedEvent, frozenset[str]]]:
+    """Those of these events that some sink has not been told of, each with the sinks that have."""
+    rows = connection.execute(_UNTOLD, {"ids": list(event_ids)})
+    return [(QuarantinedEvent(*row[:-1]), frozenset(row.told)) for row in rows]
 
 
-def mark_alerted(connection: Connection, event_ids: Sequence[UUID], now: datetime) -> None:
-    """Their alert has been raised; a repeated message raises none again."""
-    connection.execute(_ALERTED, {"ids": list(event_ids), "now": now})
+def count_untold(connection: Connection) -> int:
+    """How many events some sink has not been told of."""
+    return int(connection.execute(_COUNT_UNTOLD).scalar_one())
+
+
+def mark_told(connection: Connection, event_ids: Sequence[UUID], sink: str) -> None:
+    """This sink has been told of them and will not be again."""
+    connection.execute(_TOLD, {"ids": list(event_ids), "sink": sink})
+
+
+def mark_alerted(connection: Connection, event_ids: Sequence[UUID], sinks: Sequence[str], now: datetime) -> None:
+    """The alert has been raised of those that each of `sinks` was told of; a repeated message raises none again."""
+    connection.execute(_ALERTED, {"ids": list(event_ids), "sinks": list(sinks), "now": now})
 
 
 def silent_events(connection: Connection, *, before: datetime) -> list[UUID]:
-    """Events older than `before` that were never alerted though no alert waits in the queue: its message was lost."""
+    """Events older than `before` not told to every sink though no alert waits: a lost message, a sink that was down."""
     return [row.id for row in connection.execute(_SILENT, {"before": before, "queue": ALERT_QUEUE})]
 
 

@@ -67,7 +67,11 @@ def requeue(engine: Engine, ids: Sequence[UUID], *, actor: str, reason: str, now
                     actor=actor,
                     action="requeue",
                     reason=reason,
-                    details={"attempts": found[one][0].attempts, "lastError": found[one][1]},
+                    details={
+                        "attempts": found[one][0].attempts,
+                        "lastError": found[one][1],
+                        "version": found[one][0].version,
+                    },
                 )
                 for one in wanted
                 if one in moved

@@ -49,7 +49,7 @@ def test_requeue_answers_each_id_and_moves_only_what_is_quarantined(engine: Engi
     assert row(engine, pending).version == 0
     (audit,) = query(engine, "SELECT * FROM news.snapshot_detach_audit")
     assert (audit.actor, audit.action, audit.reason, audit.entry_id) == ("ana", "requeue", "deploy mended", poison)
-    assert audit.details == {"attempts": 12, "lastError": "HTTP 503"}
+    assert audit.details == {"attempts": 12, "lastError": "HTTP 503", "version": 24}
 
 
 @pytest.mark.req("G21")
