@@ -78,7 +78,7 @@ def _names(value: object) -> object:
 
 
 TimeSpan = Annotated[timedelta, BeforeValidator(parse_timespan), AfterValidator(_positive)]
-Context = Literal["selections", "news"]
+Context = Literal["selections", "news", "ops"]
 
 
 class Section(BaseModel):
@@ -154,6 +154,27 @@ class AuthOptions(Section):
     """Or reads the token from here, again after each 401 (a sidecar renews it)."""
 
 
+class OpsOptions(Section):
+    """The operator console, `/ops`: closed until operators are named."""
+
+    operators_file: Path | None = None
+    """`name:role:hash` a line, role viewer or operator; `pin operator` writes such a line."""
+    session_lifetime: TimeSpan = timedelta(hours=12)
+    """How long one signs in for."""
+
+
+class AlertOptions(Section):
+    """Where the alert of a quarantine goes beside the log; each event once to each."""
+
+    alertmanager_url: str | None = None
+    """Alertmanager's base URL; its v2 API is posted to."""
+    webhook_url: str | None = None
+    timeout: TimeSpan = timedelta(seconds=5)
+    """Total deadline of one request to a sink."""
+    runbooks_url: str = "https://pin.example/docs/runbooks"
+    """Where docs/runbooks is served, for the links in alerts."""
+
+
 class LogOptions(Section):
     """What a process says."""
 
@@ -196,6 +217,8 @@ class Settings(BaseSettings):
     worker: WorkerOptions = WorkerOptions()
     web: WebOptions = WebOptions()
     auth: AuthOptions = AuthOptions()
+    ops: OpsOptions = OpsOptions()
+    alerts: AlertOptions = AlertOptions()
     log: LogOptions = LogOptions()
     metrics: MetricsOptions = MetricsOptions()
 
@@ -264,6 +287,12 @@ def cross_field_faults(settings: Settings) -> Iterator[Fault]:
             f"must be shorter than web.request_timeout ({web.request_timeout})",
         ),
         (
+            "ops.operators_file",
+            settings.ops.operators_file,
+            "ops" not in settings.contexts or settings.ops.operators_file is not None,
+            "must be set where contexts holds ops",
+        ),
+        (
             "selections_url",
             settings.selections_url,
             _is_base_url(settings.selections_url),
@@ -276,9 +305,29 @@ def cross_field_faults(settings: Settings) -> Iterator[Fault]:
             "must start with postgresql://",
         ),
     ]
+    for field, url in (
+        ("alerts.alertmanager_url", settings.alerts.alertmanager_url),
+        ("alerts.webhook_url", settings.alerts.webhook_url),
+    ):
+        rules.append((field, url, url is None or _is_url(url), "must be an http or https URL"))
+    rules.append(
+        (
+            "alerts.timeout",
+            settings.alerts.timeout,
+            2 * settings.alerts.timeout < worker.time_limit,
+            f"twice, for two sinks, must be shorter than worker.time_limit ({worker.time_limit})",
+        )
+    )
     for field, value, holds, rule in rules:
         if not holds:
             yield Fault(field, value, rule)
+
+
+def _is_url(text: str) -> bool:
+    try:
+        return re.fullmatch(r"https?://[^\s/?#]+([/?#]\S*)?", text) is not None and urlsplit(text).port != 0
+    except ValueError:
+        return False
 
 
 def _is_base_url(text: str) -> bool:

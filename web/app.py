@@ -7,8 +7,9 @@ import logging
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any
 
-from litestar import Litestar, Router
+from litestar import Litestar, Request, Response, Router
 from litestar.datastructures import State
 from litestar.di import Provide
 
@@ -40,13 +41,21 @@ def create_app(settings: Settings | None = None) -> Litestar:
 
 def assemble(deps: Deps) -> Litestar:
     """The app on given parts, which it closes at shutdown. Raises LookupError for a route that is not described."""
+    contexts = _contexts(deps)
+    answer: Callable[[Request[Any, Any, Any], Exception], Response[bytes]] = render
+    if "ops" in deps.settings.contexts:
+        from web.ops.router import open_console, ops_router, render_with_pages
+
+        console = open_console(deps)
+        contexts.append(ops_router(console))
+        answer = render_with_pages(console)
     app = Litestar(
-        route_handlers=[health_router(), openapi_router(), *_contexts(deps)],
+        route_handlers=[health_router(), openapi_router(), *contexts],
         dependencies={
             "deps": Provide(lambda: deps, sync_to_thread=False, use_cache=True),
             "caller": Provide(provide_caller, sync_to_thread=False),
         },
-        exception_handlers={Exception: render},
+        exception_handlers={Exception: answer},
         middleware=[traced],
         lifespan=[_lifespan(deps)],
         state=State({"deps": deps}),

@@ -88,8 +88,12 @@ def operations(routes: Iterable[BaseRoute]) -> list[tuple[str, str, HTTPRouteHan
 
 
 def document(routes: Sequence[BaseRoute]) -> dict[str, Any]:
-    """The OpenAPI document of `routes`. Raises LookupError for a route that does not describe itself."""
-    found = [(path, method, handler, _of(path, method, handler)) for path, method, handler in operations(routes)]
+    """The OpenAPI document of `routes`. Raises LookupError for a route that does not describe itself.
+
+    The console's routes describe themselves as well and are left out: they are pages for people, no API.
+    """
+    every = [(path, method, handler, _of(path, method, handler)) for path, method, handler in operations(routes)]
+    found = [one for one in every if one[2].resolve_include_in_schema()]
     types = [Problem]
     for *_, described_ in found:
         types += [type_ for type_ in (described_.request, *described_.answers.values()) if _is_schema(type_)]

@@ -68,10 +68,8 @@ def of_status(status: int, detail: str | None = None, headers: Mapping[str, str]
 
 
 def render(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
-    """The answer to any exception, logged once if it is our fault. The app's only exception handler."""
-    problem = _problem_of(error)
-    if problem.status >= 500:  # noqa: PLR2004 - where our faults begin
-        _log(request, problem, error)
+    """The answer to any exception, logged once if it is our fault."""
+    problem = noted(request, error)
     body = Problem(
         type=f"urn:pin:problem:{problem.code.lower().replace('_', '-')}",
         title=problem.title,
@@ -88,6 +86,14 @@ def render(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]
         headers=problem.headers | {"Cache-Control": "no-store"},
         media_type=PROBLEM_MEDIA_TYPE,
     )
+
+
+def noted(request: Request[Any, Any, Any], error: Exception) -> ProblemError:
+    """What any exception means to whoever asked; logged once if it is our fault."""
+    problem = _problem_of(error)
+    if problem.status >= 500:  # noqa: PLR2004 - where our faults begin
+        _log(request, problem, error)
+    return problem
 
 
 def _problem_of(error: Exception) -> ProblemError:

@@ -1,0 +1,95 @@
+"""The first page: one sentence of verdict, and what it rests on."""
+
+from datetime import timedelta
+from typing import Any
+
+from litestar import Response, get
+
+from db import series
+from pin.operations.status import Status, read_status
+from pin.operations.verdict import VerdictKind
+from web.openapi import describe
+from web.ops import wording
+from web.ops.console import OPS_PATH, AnyRequest, Console, InjectedConsole, view
+from web.ops.page import html
+
+WINDOWS = {"1h": (timedelta(hours=1), timedelta(minutes=1)), "24h": (timedelta(hours=24), timedelta(minutes=15))}
+"""Length and step of the charts, by what the URL says."""
+
+_DRAINED_FROM = timedelta(hours=6)
+_TONES = {
+    VerdictKind.DELIVERING: "good",
+    VerdictKind.DRAINING: "good",
+    VerdictKind.PAUSED: "warn",
+}
+
+
+@get("/", opt=describe("How the job stands", {200: str}), include_in_schema=False, sync_to_thread=True)
+def now_page(request: AnyRequest, console: InjectedConsole) -> Response[bytes]:
+    """Verdict, figures, charts."""
+    chosen = request.query_params.get("window", "1h")
+    window = chosen if chosen in WINDOWS else "1h"
+    shown = _live(console)
+    return view(request, console, "now.html", section=OPS_PATH, window=window, **shown, **_charts(console, window))
+
+
+@get(
+    "/live",
+    opt=describe("The part of the first page that changes", {200: str}),
+    include_in_schema=False,
+    sync_to_thread=True,
+)
+def live_part(console: InjectedConsole) -> Response[bytes]:
+    """Verdict and figures alone, for the page to put in their place every few seconds."""
+    return html("now_live.html", now=console.now(), **_live(console))
+
+
+def _live(console: Console) -> dict[str, Any]:
+    now = console.now()
+    status = read_status(console.engine, now=now, retry=console.settings.retry, queue=console.settings.queue)
+    peak = status.pending
+    if status.pending:
+        with console.engine.connect() as connection:
+            points = series.backlog(
+                connection, pending=status.pending, now=now, window=_DRAINED_FROM, step=timedelta(minutes=1)
+            )
+        peak = max(status.pending, *(point.pending for point in points))
+    return {
+        "status": status,
+        "tone": _tone(status),
+        "peak": peak,
+        "polling": wording.span(console.settings.retry.polling_interval),
+        "limits": {
+            "age": status.oldest_age > status.age_limit,
+            "tick": status.next_tick is not None and now - status.next_tick > console.settings.retry.polling_interval,
+        },
+    }
+
+
+def _tone(status: Status) -> str:
+    tone = _TONES.get(status.verdict.kind, "bad")
+    return "warn" if tone == "good" and status.quarantined else tone
+
+
+def _charts(console: Console, window: str) -> dict[str, Any]:
+    now = console.now()
+    length, step = WINDOWS[window]
+    objective = 2 * console.settings.retry.polling_interval.total_seconds()  # J28
+    edges = sorted({*series.LAG_EDGES, objective})
+    with console.engine.connect() as connection:
+        pending = series.pending(connection, now)
+        points = series.backlog(connection, pending=pending, now=now, window=length, step=step)
+        counts = series.lags(connection, since=now - length, edges=edges)
+    names = [f"≤ {wording.span(float(edge))}" for edge in edges]
+    names.append(f"> {wording.span(float(edges[-1]))}")
+    within = edges.index(objective) + 1
+    total = sum(counts)
+    return {
+        "points": points,
+        "lags": list(zip(names, counts, strict=True)),
+        "within": within,
+        "objective": wording.span(objective),
+        "share": sum(counts[:within]) / total if total else None,
+        "delivered": total,
+        "windows": tuple(WINDOWS),
+    }
