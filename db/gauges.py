@@ -5,83 +5,61 @@ Absent when the database does not answer, never stale.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from prometheus_client import Metric
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
-from sqlalchemy import Connection, Engine, text
+from sqlalchemy import Connection, Engine
 
+from db import lock_holder, pause, quarantine, runs, standing
 from db.backlog import Backlog, read_backlog
-from db.queue import DETACH_QUEUE
-from db.runner_lock import lock_key
-from db.runs import SUCCESSFUL
-
-BATCH_STATES = ("queued", "consumed", "rejected")
+from db.standing import Batches
 
 
 @dataclass(frozen=True, slots=True)
 class Machinery:
-    """What delivers. `last_success`: the end of the last successful run (G20), None when there has been none.
-
-    `batches`: messages of the detach queue by state. `untold_alerts`: quarantine events that some sink was not told of.
-    """
+    """What delivers. `last_success`: the end of the last successful run (G20), None when there has been none."""
 
     last_success: datetime | None
     lock_held: bool
-    batches: dict[str, int]
+    paused: bool
+    batches: Batches
     untold_alerts: int
 
 
-_MACHINERY = text("""
-    SELECT
-        (SELECT ended_at FROM news.snapshot_detach_run WHERE result = ANY(CAST(:successful AS text[]))
-         ORDER BY started_at DESC LIMIT 1) AS last_success,
-        EXISTS (
-            SELECT FROM pg_locks
-            WHERE locktype = 'advisory' AND granted AND objsubid = 2
-              AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
-              AND classid = CAST(CAST(:first AS bigint) AS oid) AND objid = CAST(CAST(:second AS bigint) AS oid)
-        ) AS lock_held,
-        (SELECT count(*) FROM dramatiq.queue WHERE queue_name = :queue AND state = 'queued') AS queued,
-        (SELECT count(*) FROM dramatiq.queue WHERE queue_name = :queue AND state = 'consumed') AS consumed,
-        (SELECT count(*) FROM dramatiq.queue WHERE queue_name = :queue AND state = 'rejected') AS rejected,
-        (SELECT count(*) FROM news.snapshot_detach_quarantined_event WHERE alerted_at IS NULL) AS untold
-""")
-
-
-def read_machinery(connection: Connection) -> Machinery:
-    """How runner, queue and alerts stand; one statement. Whoever holds the lock is seen from every session."""
-    first, second = lock_key()
-    row = connection.execute(
-        _MACHINERY,
-        {
-            "successful": [result.value for result in SUCCESSFUL],
-            "first": first & 0xFFFFFFFF,  # pg_locks shows the halves unsigned
-            "second": second & 0xFFFFFFFF,
-            "queue": DETACH_QUEUE,
-        },
-    ).one()
-    batches = {"queued": row.queued, "consumed": row.consumed, "rejected": row.rejected}
-    return Machinery(row.last_success, row.lock_held, batches, row.untold)
+def read_machinery(connection: Connection, lease: timedelta) -> Machinery:
+    """How runner, queue and alerts stand. Whoever holds the lock is seen from every session."""
+    return Machinery(
+        runs.last_success(connection),
+        lock_holder.holder(connection) is not None,
+        pause.read(connection) is not None,
+        standing.batches(connection, lease=lease),
+        quarantine.count_untold(connection),
+    )
 
 
 class StateCollector(Collector):
-    """Two statements a scrape. `collect` raises sqlalchemy errors when the database does not answer."""
+    """One connection a scrape, taken and given back. `collect` raises sqlalchemy errors when there is none.
 
-    def __init__(self, engine: Engine, clock: Callable[[], datetime]) -> None:
+    lease: the queue's, by which a consumed batch counts as expired.
+    """
+
+    def __init__(self, engine: Engine, clock: Callable[[], datetime], lease: timedelta) -> None:
         self._engine = engine
         self._clock = clock
+        self._lease = lease
 
     def describe(self) -> Iterator[Metric]:
-        """The families without the state's samples, so that registering asks the database nothing."""
-        yield from _families(Backlog(0, 0.0, 0), Machinery(None, lock_held=False, batches={}, untold_alerts=0))
+        """The families with no state in them, so that registering asks the database nothing."""
+        nothing = Machinery(None, lock_held=False, paused=False, batches=Batches(0, 0, 0, 0, 0.0), untold_alerts=0)
+        yield from _families(Backlog(0, 0.0, 0), nothing)
 
     def collect(self) -> Iterator[Metric]:
         """The gauges as they stand."""
         with self._engine.connect() as connection:
             backlog = read_backlog(connection, self._clock())
-            machinery = read_machinery(connection)
+            machinery = read_machinery(connection, self._lease)
         yield from _families(backlog, machinery)
 
 
@@ -105,14 +83,20 @@ def _families(backlog: Backlog, machinery: Machinery) -> Iterator[Metric]:
     yield GaugeMetricFamily(
         "news_snapshot_detach_lock_held", "1 while a runner holds the lock", value=float(machinery.lock_held)
     )
-    batches = GaugeMetricFamily(
-        "news_snapshot_detach_batches",
-        "Batches handed over and not finished, by their message's state",
-        labels=["state"],
+    yield GaugeMetricFamily(
+        "news_snapshot_detach_paused", "1 while an operator has paused the job", value=float(machinery.paused)
     )
-    for state, count in machinery.batches.items():
-        batches.add_metric([state], count)
+    batches = GaugeMetricFamily(
+        "news_snapshot_detach_batches", "Batches handed over and not finished, by state", labels=["state"]
+    )
+    for state in ("queued", "in_flight", "expired", "rejected"):
+        batches.add_metric([state], getattr(machinery.batches, state))
     yield batches
+    yield GaugeMetricFamily(
+        "news_snapshot_detach_unconsumed_seconds",
+        "How long the longest waiting batch has lain without a worker, 0 when none waits",
+        value=machinery.batches.unconsumed_seconds,
+    )
     yield GaugeMetricFamily(
         "news_snapshot_detach_untold_alerts",
         "Quarantines that some configured sink has not been told of yet",

@@ -147,7 +147,7 @@ def count_untold(connection: Connection) -> int:
 
 
 def mark_told(connection: Connection, event_ids: Sequence[UUID], sink: str) -> None:
-    """This sink has been told of them and will not be again."""
+    """Note that this sink has been told of them: it will not be again."""
     connection.execute(_TOLD, {"ids": list(event_ids), "sink": sink})
 
 

@@ -49,7 +49,7 @@ def build_deps(settings: Settings) -> Deps:
     verifier = TokenVerifier.from_settings(settings.auth)
     client = _selections_client(settings) if "news" in settings.contexts else None
     engine = make_engine(settings.database_url, pool_size=settings.web.pool_size, application_name="pin-web")
-    collectors = (StateCollector(engine, utc_now),) if "news" in settings.contexts else ()
+    collectors = (StateCollector(engine, utc_now, settings.queue.lease),) if "news" in settings.contexts else ()
     return Deps(settings, engine, verifier, client, collectors=collectors)
 
 
