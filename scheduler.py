@@ -117,7 +117,7 @@ def watched(settings: Settings, stopping: threading.Event, pulse: Pulse) -> Iter
         return
     # Connections of its own, so that neither a scrape nor a run waits for the other's.
     engine = make_engine(settings.database_url, pool_size=2, application_name="pin-scheduler-health")
-    collectors = (StateCollector(engine, utc_now),)
+    collectors = (StateCollector(engine, utc_now, settings.queue.lease),)
     probes = Probes(
         live=lambda: None if stopping.is_set() else pulse.fault(),
         ready=lambda: "draining" if stopping.is_set() else not_ready(engine),
