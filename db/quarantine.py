@@ -38,6 +38,18 @@ class QuarantinedEntry:
 
 
 @dataclass(frozen=True, slots=True)
+class QuarantinedGroup:
+    """The quarantined entries with one fingerprint: `error` is class and code, None where none is known (J14)."""
+
+    error: str | None
+    count: int
+    first_at: datetime
+    last_at: datetime
+    sample: UUID
+    """The entry that is quarantined longest."""
+
+
+@dataclass(frozen=True, slots=True)
 class AuditRow:
     """Who did what to which entry, and why. Both ids are None where it is about no one entry."""
 
@@ -103,6 +115,13 @@ _LOCK = text(f"""
 _LIST = text(f"""
     SELECT {COLUMNS}, last_error, updated_at FROM news.snapshot_detach_outbox
     WHERE status = 'Quarantined' ORDER BY updated_at, id LIMIT :limit
+""")
+
+_GROUPS = text("""
+    SELECT last_error AS error, count(*) AS count, min(updated_at) AS first_at, max(updated_at) AS last_at,
+        (array_agg(id ORDER BY updated_at, id))[1] AS sample
+    FROM news.snapshot_detach_outbox WHERE status = 'Quarantined'
+    GROUP BY last_error ORDER BY count DESC, error
 """)
 
 _AUDIT = text("""
@@ -176,6 +195,11 @@ def list_quarantined(connection: Connection, limit: int) -> list[QuarantinedEntr
     """The quarantined entries, longest quarantined first, at most `limit`."""
     rows = connection.execute(_LIST, {"limit": limit})
     return [QuarantinedEntry(entry_of(row), row.last_error, row.updated_at) for row in rows]
+
+
+def groups(connection: Connection) -> list[QuarantinedGroup]:
+    """The quarantined entries by what they failed with, the largest group first."""
+    return [QuarantinedGroup(*row) for row in connection.execute(_GROUPS)]
 
 
 def write_audit(connection: Connection, rows: Sequence[AuditRow], now: datetime) -> None:

@@ -15,7 +15,7 @@ import structlog
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError
 
-from db import claim, pause, quarantine, queue, runs
+from db import claim, pause, quarantine, queue, requeue, runs
 from db.claim import Pass
 from db.queue import BATCHES_CHANNEL, Gate
 from db.runner_lock import LockLostError, RunnerLock, runner_lock
@@ -132,6 +132,7 @@ def _hold(job: RetryJob, lock: RunnerLock, current: _Run) -> RunResult:
             return RunResult.PAUSED
     lock.listen(BATCHES_CHANNEL)
     _announce_again(job, lock, current)
+    _requeue_rest(job, lock)
     _quarantine_spent(job, lock, current)
     result = _claim_batches(job, lock, current)
     if result is RunResult.STOPPED:
@@ -145,6 +146,14 @@ def _announce_again(job: RetryJob, lock: RunnerLock, current: _Run) -> None:
         silent = quarantine.silent_events(connection, before=current.started - job.options.polling_interval)
         if silent:
             job.announce(connection, silent)
+
+
+def _requeue_rest(job: RetryJob, lock: RunnerLock) -> None:
+    """An operator's re-enqueue goes on once its canary is Done, and stops when one of it has failed again."""
+    with lock.transaction() as connection:
+        moved = requeue.advance(connection, job.clock())
+    for plan_id, state in moved:
+        log.info("requeue moved on", plan=str(plan_id), state=state.value)
 
 
 def _quarantine_spent(job: RetryJob, lock: RunnerLock, current: _Run) -> None:

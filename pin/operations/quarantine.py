@@ -1,6 +1,6 @@
-"""What an operator does and sees; console and CLI call the same functions (design: one path).
+"""Quarantine: list and group its entries, give one, several or all that match back to the job (J29, G21).
 
-Each change takes an actor and a reason and leaves an audit row in its own transaction.
+Re-enqueuing many goes over a plan (pin.operations.plans): a set frozen at the preview, a few first as a canary.
 """
 
 from collections.abc import Sequence
@@ -12,11 +12,10 @@ from uuid import UUID
 from sqlalchemy import Engine
 
 from db import quarantine
-from db.quarantine import AuditRow, QuarantinedEntry
+from db.quarantine import AuditRow, QuarantinedEntry, QuarantinedGroup
 from pin.clock import new_id
+from pin.operations import audit
 from pin.outbox import Status
-
-MAX_REASON_LENGTH = 512
 
 
 class RequeueResult(StrEnum):
@@ -42,16 +41,19 @@ def list_quarantined(engine: Engine, *, limit: int = 100) -> list[QuarantinedEnt
         return quarantine.list_quarantined(connection, limit)
 
 
+def groups(engine: Engine) -> list[QuarantinedGroup]:
+    """The quarantined entries by the fingerprint of their last error, which is class and code alone (J14)."""
+    with engine.connect() as connection:
+        return quarantine.groups(connection)
+
+
 def requeue(engine: Engine, ids: Sequence[UUID], *, actor: str, reason: str, now: datetime) -> list[RequeueAnswer]:
     """Quarantined to Pending, attempts 0, due now, each with an audit row; one transaction (J29, G21).
 
     Answers each id once, in the order given. Acts only on what is Quarantined: anything else is answered and stays as
     it is. Raises ValueError for an empty actor or reason, or a reason over 512 characters.
     """
-    if not actor.strip() or not reason.strip():
-        raise ValueError("an actor and a reason are needed: they are what the audit keeps")
-    if len(reason) > MAX_REASON_LENGTH:
-        raise ValueError(f"the reason is longer than {MAX_REASON_LENGTH} characters")
+    audit.need(actor, reason)
     wanted = list(dict.fromkeys(ids))
     with engine.begin() as connection:
         found = quarantine.lock_entries(connection, wanted)
