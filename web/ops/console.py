@@ -27,6 +27,18 @@ OPS_PATH = "/ops"
 AnyRequest = Request[Any, Any, Any]
 
 
+NOTICES = {
+    "paused": "The job is paused.",
+    "paused-before": "The job was paused already; that pause stays as it is.",
+    "resumed": "The job is resumed: the next tick claims again.",
+    "not-paused": "The job was not paused.",
+    "released": "That session is ended and the lock is free.",
+    "not-held": "That session does not hold the lock any more.",
+    "stopped": "The re-enqueue is stopped: the rest stays quarantined.",
+}
+"""What a page may say of the change before it, by the word in its URL: a link can make it say nothing else."""
+
+
 @dataclass(frozen=True)
 class Console:
     """The console's parts."""
@@ -101,6 +113,6 @@ def view(
         here=request.scope["path"],
         section=section,
         now=console.now(),
-        notice=request.query_params.get("notice", ""),
+        notice=NOTICES.get(request.query_params.get("notice", ""), ""),
         **shown,
     )

@@ -8,7 +8,7 @@ from litestar.di import Provide
 from pin.operators import read_operators
 from pin.settings_faults import Fault, SettingsError
 from web.deps import Deps
-from web.ops import assets, entries, login, now
+from web.ops import assets, audit, control, entries, login, now, quarantine, runs
 from web.ops.console import OPS_PATH, AnyRequest, Console, provide_session, signed_in
 from web.ops.errors import render_page
 from web.ops.throttle import Throttle
@@ -29,7 +29,25 @@ def ops_router(console: Console) -> Router:
         path="/",
         guards=[signed_in(console)],
         dependencies={"session": Provide(provide_session, sync_to_thread=False)},
-        route_handlers=[login.logout, now.now_page, now.live_part, entries.entries_page, entries.entry_page],
+        route_handlers=[
+            login.logout,
+            now.now_page,
+            now.live_part,
+            entries.entries_page,
+            entries.entry_page,
+            runs.runs_page,
+            runs.run_page,
+            audit.audit_page,
+            control.pause_job,
+            control.resume_job,
+            control.release_lock,
+            quarantine.quarantine_page,
+            quarantine.preview,
+            quarantine.plan_page,
+            quarantine.plan_live,
+            quarantine.start,
+            quarantine.stop,
+        ],
     )
     return Router(
         path=OPS_PATH,

@@ -1,5 +1,6 @@
 """How the console writes what it shows: text from outside made inert, times and spans for people (A22)."""
 
+import hashlib
 import shlex
 import unicodedata
 from datetime import UTC, datetime, timedelta
@@ -61,6 +62,11 @@ def number(value: int | None) -> str:
 def short(value: object) -> str:
     """The end of an id, where ids made together differ."""
     return f"…{str(value)[-8:]}"
+
+
+def tag(text: str | None) -> str:
+    """A word that stands for a text from outside in a URL and in a form, where the text itself would be made inert."""
+    return hashlib.sha256(b"none" if text is None else b"text" + text.encode("utf-8", "replace")).hexdigest()[:16]
 
 
 def command(*words: object) -> str:
