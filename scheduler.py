@@ -6,10 +6,11 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Iterator
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 
 import backoff
+from apscheduler.events import EVENT_JOB_SUBMITTED, JobSubmissionEvent
 from apscheduler.schedulers.background import BackgroundScheduler
 from sqlalchemy.exc import OperationalError
 
@@ -26,6 +27,7 @@ from pin.delivery import policy_of
 from pin.retry_job import RetryJob
 from pin.settings import Settings, load_settings
 from pin.settings_faults import EXIT_BAD_SETTINGS, SettingsError
+from pin.telemetry import metrics
 from pin.telemetry.logs import configure_logging, get_logger
 from pin.telemetry.metrics import exposition
 from pin.telemetry.pulse import Pulse
@@ -35,6 +37,9 @@ from pin.telemetry.traces import close_tracing, configure_tracing
 log = get_logger(__name__)
 
 TICKS = "the tick"
+JOB_ID = "snapshot-detach-retry"
+CLOCK_CHECK = 30
+"""Seconds between two looks for a clock that was set back."""
 STARTUP_PATIENCE = 60
 """Seconds that a starting scheduler waits for its database."""
 
@@ -76,9 +81,33 @@ def make_scheduler(job: RetryJob, stopping: threading.Event, pulse: Pulse) -> Ba
         coalesce=True,
         max_instances=1,
         misfire_grace_time=None,
-        id="snapshot-detach-retry",
+        id=JOB_ID,
     )
+    scheduler.add_listener(missed_ticks(job.options.polling_interval), EVENT_JOB_SUBMITTED)
     return scheduler
+
+
+def missed_ticks(interval: timedelta) -> Callable[[JobSubmissionEvent], None]:
+    """Counts the ticks that one run has caught up, so that none is skipped in silence (A18)."""
+    before: list[datetime] = []
+
+    def submitted(event: JobSubmissionEvent) -> None:
+        moment = event.scheduled_run_times[-1]
+        missed = round((moment - before[0]) / interval) - 1 if before else 0
+        if missed > 0:
+            metrics.TICKS_MISSED.inc(missed)
+            log.warning("ticks missed", ticks=missed)
+        before[:] = [moment]
+
+    return submitted
+
+
+def follow_clock(scheduler: BackgroundScheduler, interval: timedelta) -> None:
+    """Tick now if the clock was set back: the next tick's moment would be further away than an interval (A18)."""
+    now, job = utc_now(), scheduler.get_job(JOB_ID)
+    if job is not None and job.next_run_time - now > interval + timedelta(seconds=1):
+        log.warning("clock set back", seconds=int((job.next_run_time - now - interval).total_seconds()))
+        job.modify(next_run_time=now)
 
 
 def serve(settings: Settings, stopping: threading.Event) -> None:
@@ -100,7 +129,8 @@ def serve(settings: Settings, stopping: threading.Event) -> None:
             if thread.name == "APScheduler":
                 pulse.watch(thread)
         log.info("scheduler started", runner=job.runner, pollingInterval=str(job.options.polling_interval))
-        stopping.wait()
+        while not stopping.wait(CLOCK_CHECK):
+            follow_clock(scheduler, job.options.polling_interval)
         scheduler.shutdown(wait=True)
         job.engine.dispose()
     log.info("scheduler stopped", runner=job.runner)

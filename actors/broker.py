@@ -196,6 +196,7 @@ class DetachBroker(PostgresBroker):  # type: ignore[misc]  # dramatiq-pg has no 
         """Claims nothing more and gives back at once what no thread of the worker has started (J6)."""
         # Set first: nothing may be claimed in the place of what is given back.
         self.draining.set()
+        log.info("worker draining")
         self._configured()[1].requeue(_prefetched(worker))
 
     def _configured(self) -> tuple[Consumption, Outcomes]:

@@ -41,6 +41,7 @@ FIRST_ATTEMPTS = Counter(
 )
 STAGING_CONFLICTS = Counter("news_snapshot_detach_staging_conflicts", "Intents met by an active one: a fault (G14)")
 RUNS = Counter("news_snapshot_detach_runs", "Ticks of the job, by how they ended", ["result"])
+TICKS_MISSED = Counter("news_snapshot_detach_ticks_missed", "Ticks whose time passed without a run of their own")
 ATTEMPT_SECONDS = Histogram(
     "news_snapshot_detach_attempt_seconds", "Duration of a detach call", ["verdict"], buckets=CALL_BUCKETS
 )

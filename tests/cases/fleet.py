@@ -25,6 +25,7 @@ TIMINGS = {
     "PIN_QUEUE__LEASE": "3s",
     "PIN_QUEUE__POLL": "0.5s",
     "PIN_WORKER__TIME_LIMIT": "2s",
+    "PIN_ALERTS__TIMEOUT": "0.5s",
 }
 """Production's rules at a hundredth of its time."""
 

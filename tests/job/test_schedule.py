@@ -64,6 +64,7 @@ def test_the_default_schedule_is_walked_from_the_first_attempt_to_quarantine(
     assert passed < policy_of(settings.retry).window(settings.retry.polling_interval, settings.retry.max_run_duration)
 
 
+@pytest.mark.case("A9")
 @pytest.mark.req("J14", "J33", "J32", "G3")
 def test_an_outage_of_an_hour_quarantines_nothing_and_the_backlog_drains_by_itself(
     engine: Engine, job_settings: MakeJobSettings, make_retry_job: MakeJob
