@@ -9,7 +9,7 @@ import sys
 
 import rich_click as click
 
-from pin.cli import config, processes, quarantine, stack, token
+from pin.cli import config, operator, processes, quarantine, stack, token
 from pin.cli.faults import Fault
 
 __all__ = ["cli", "main"]
@@ -34,6 +34,7 @@ for _command in (
     quarantine.quarantine,
     config.config,
     token.token,
+    operator.operator,
 ):
     cli.add_command(_command)
 

@@ -10,6 +10,8 @@ from pathlib import Path
 from pin.settings import Settings
 
 KEY_ID = "local"
+OPERATOR = "local"
+"""Who signs in to the local stack's console."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +36,25 @@ def ensure_keys(state_dir: Path) -> LocalKeys:
 
         new_key_pair(keys.private.parent, KEY_ID)
     return keys
+
+
+def new_operator(state_dir: Path) -> tuple[Path, str, str]:
+    """An operator of the console with a fresh password: the operators' file, the name, the password.
+
+    Made anew at each start, so that no password is kept; older sessions end with it.
+    """
+    import secrets
+
+    from pin.operators import Role, make_operator
+
+    password = secrets.token_urlsafe(12)
+    operator = make_operator(OPERATOR, Role.OPERATOR, password)
+    path = state_dir.absolute() / "operators"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(f"{operator.line}\n")
+    return path, operator.name, password
 
 
 @contextmanager

@@ -23,6 +23,8 @@ class StackOptions:
     schedulers: int = 1
     database_url: str | None = field(default=None, repr=False)
     """None for the embedded server."""
+    operators_file: Path | None = None
+    """Who may sign in to the console, which news serves then."""
     own_keys: bool = True
     """The state folder's own key pair, unless the environment names keys."""
     quiet: bool = False
@@ -57,6 +59,8 @@ def specs(options: StackOptions, database_url: str, keys: LocalKeys | None) -> l
 
     def web(name: str, role: Role, port: int) -> ChildSpec:
         own = {"PIN_CONTEXTS": name, "PIN_WEB__HOST": options.host, "PIN_WEB__PORT": str(port)}
+        if role is Role.NEWS and options.operators_file is not None:
+            own |= {"PIN_CONTEXTS": f"{name},ops", "PIN_OPS__OPERATORS_FILE": str(options.operators_file)}
         return ChildSpec(name, role, (*pin, "web"), shared | own, ready_url=f"{_url(options.host, port)}/health/ready")
 
     def numbered(kind: str, role: Role, count: int, lines: int) -> list[ChildSpec]:

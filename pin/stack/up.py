@@ -5,9 +5,12 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
+from dataclasses import replace
+from ipaddress import ip_address
 
 from pin.settings import Settings
 from pin.stack.journal import Journal
+from pin.stack.local import new_operator
 from pin.stack.plan import StackOptions
 from pin.stack.ports import free_ports, is_free
 from pin.stack.supervisor import NAME, Stack, StackError
@@ -23,7 +26,7 @@ def up(settings: Settings, *, workers: int, schedulers: int, announce: Callable[
     stopping = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopping.set())
-    options = options_of(settings, workers=workers, schedulers=schedulers)
+    options, console = with_console(settings, options_of(settings, workers=workers, schedulers=schedulers))
     journal = Journal(sys.stderr)
     journal.introduce(NAME)
     with Stack(options, journal, stopping=stopping.is_set) as stack:
@@ -31,9 +34,31 @@ def up(settings: Settings, *, workers: int, schedulers: int, announce: Callable[
         if not stopping.is_set():
             announce(f"news        {options.news_url}")
             announce(f"selections  {options.selections_url}")
+            announce(f"console     {console}")
             announce(f"state       {options.state_dir}  (pin token user gives a token; Ctrl-C stops everything)")
         while not stopping.wait(_LOOK_EVERY):
             stack.mend()
+
+
+def with_console(settings: Settings, options: StackOptions) -> tuple[StackOptions, str]:
+    """The stack with the console open, and the line that says how to come in.
+
+    To the operators that are configured; else to one with a fresh password, and only where nobody else can reach it.
+    """
+    url = f"{options.news_url}/ops"
+    if (file := settings.ops.operators_file) is not None:
+        return replace(options, operators_file=file.absolute()), f"{url}  (operators of {file})"
+    if not _is_loopback(options.host):
+        return options, "closed, since others reach this address: name operators with PIN_OPS__OPERATORS_FILE"
+    path, name, password = new_operator(options.state_dir)
+    return replace(options, operators_file=path), f"{url}  (name {name}, password {password})"
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def options_of(settings: Settings, *, workers: int, schedulers: int) -> StackOptions:
