@@ -86,6 +86,6 @@ def _cookie(request: AnyRequest, value: str, max_age: int) -> Cookie:
 
 def _inside(path: str) -> str:
     """`path` if it is one of the console's, else its first page: a sign-in leads nowhere else."""
-    parts = urlsplit(path) if path.isprintable() and "\\" not in path else urlsplit("")
+    parts = urlsplit(path) if path.isprintable() and "\\" not in path and ".." not in path else urlsplit("")
     inside = not parts.scheme and not parts.netloc and (parts.path == OPS_PATH or parts.path.startswith(f"{OPS_PATH}/"))
     return path if inside and not parts.path.startswith((f"{OPS_PATH}/login", f"{OPS_PATH}/logout")) else OPS_PATH
