@@ -17,7 +17,7 @@ from uuid import UUID
 import msgspec
 from sqlalchemy import Connection, Row, text
 
-from pin.contract import Reason, SnapshotContent
+from pin.contract import Reason, SnapshotContent, SnapshotStatus, SnapshotSummary
 
 
 class SnapshotRowStatus(StrEnum):
@@ -95,6 +95,10 @@ _CREATE_SNAPSHOT = text("""
 _READ_SNAPSHOT = text("""
     SELECT id, selection_id, status, content::text AS content, created_at, detached_at, detach_reason
     FROM selections.snapshot WHERE id = :id AND status <> 'Tombstone'
+""")
+_LIST_SNAPSHOTS = text("""
+    SELECT id, status, created_at, detached_at, detach_reason FROM selections.snapshot
+    WHERE status <> 'Tombstone' AND (CAST(:after AS uuid) IS NULL OR id > :after) ORDER BY id LIMIT :limit
 """)
 _READ_STATE = text("SELECT id, status, version, detached_at, detach_reason FROM selections.snapshot WHERE id = :id")
 _LEAVE_TOMBSTONE = text("""
@@ -189,6 +193,20 @@ def read_snapshot(connection: Connection, snapshot_id: UUID) -> StoredSnapshot |
         detached_at=row.detached_at,
         detach_reason=Reason(row.detach_reason) if row.detach_reason else None,
     )
+
+
+def list_snapshots(connection: Connection, after: UUID | None, limit: int) -> list[SnapshotSummary]:
+    """The snapshots after that id, in the order of their ids; tombstones are none."""
+    return [
+        SnapshotSummary(
+            snapshot_id=row.id,
+            status=SnapshotStatus(row.status),
+            created_at=row.created_at,
+            detached_at=row.detached_at,
+            detach_reason=Reason(row.detach_reason) if row.detach_reason else None,
+        )
+        for row in connection.execute(_LIST_SNAPSHOTS, {"after": after, "limit": limit})
+    ]
 
 
 def read_state(connection: Connection, snapshot_id: UUID) -> SnapshotState | None:

@@ -14,6 +14,8 @@ NEWS_CLIENT = "news"
 """The m2m client id that policy InternalNewsOnly admits (D2, INV-SNP-003)."""
 
 SNAPSHOTS_PATH = "/api/v1/internal/snapshots"
+SNAPSHOTS_MOST = 1000
+"""The largest page of list-snapshots."""
 SNAPSHOT_PATH = SNAPSHOTS_PATH + "/{id}"
 DETACH_PATH = SNAPSHOT_PATH + "/detach"
 
@@ -127,3 +129,20 @@ class Snapshot(Answer, frozen=True):
     created_at: datetime
     detached_at: datetime | None = None
     detach_reason: Reason | None = None
+
+
+class SnapshotSummary(Answer, frozen=True):
+    """A snapshot without its content, as a list has it."""
+
+    snapshot_id: UUID
+    status: SnapshotStatus
+    created_at: datetime
+    detached_at: datetime | None = None
+    detach_reason: Reason | None = None
+
+
+class SnapshotPage(Answer, frozen=True):
+    """Answer of list-snapshots: in the order of their ids. `next` is the `after` of the page that follows, if any."""
+
+    snapshots: list[SnapshotSummary]
+    next: UUID | None = None

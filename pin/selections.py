@@ -20,7 +20,7 @@ from sqlalchemy import Connection, Engine
 
 from db import selections as store
 from db.selections import Selection, SnapshotRowStatus, SnapshotState, StoredSnapshot
-from pin.contract import CreateSnapshotRequest, Reason
+from pin.contract import CreateSnapshotRequest, Reason, SnapshotPage
 from pin.telemetry import metrics
 from pin.telemetry.logs import get_logger
 
@@ -151,6 +151,14 @@ def create_snapshot(engine: Engine, request: CreateSnapshotRequest, now: datetim
         if found is None or (not made and not _has_selection(connection, request)):
             raise SelectionNotFoundError
     return found, made
+
+
+def list_snapshots(engine: Engine, after: UUID | None, limit: int) -> SnapshotPage:
+    """Up to `limit` snapshots after that id, without their content, in the order of their ids."""
+    with engine.begin() as connection:
+        found = store.list_snapshots(connection, after, limit + 1)
+    shown = found[:limit]
+    return SnapshotPage(snapshots=shown, next=shown[-1].snapshot_id if len(found) > limit else None)
 
 
 def get_snapshot(engine: Engine, snapshot_id: UUID) -> StoredSnapshot:

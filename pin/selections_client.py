@@ -29,6 +29,7 @@ from pin.contract import (
     CreateSnapshotRequest,
     ErrorCode,
     Snapshot,
+    SnapshotPage,
 )
 from pin.outbox import ErrorClass, Reply, Verdict
 from pin.replies import is_json, read_detach_reply
@@ -79,11 +80,12 @@ class _Operation:
 
 _CREATE = _Operation("create", "POST", SNAPSHOTS_PATH)
 _GET = _Operation("get", "GET", SNAPSHOT_PATH)
+_LIST = _Operation("list", "GET", SNAPSHOTS_PATH)
 _DETACH = _Operation("detach", "POST", DETACH_PATH)
 _NETWORK, _TIMEOUT = "network", "timeout"
 metrics.declare(
     metrics.CLIENT_SECONDS,
-    [operation.name for operation in (_CREATE, _GET, _DETACH)],
+    [operation.name for operation in (_CREATE, _GET, _LIST, _DETACH)],
     ["2xx", "4xx", "5xx", _NETWORK, _TIMEOUT],
 )
 
@@ -192,6 +194,39 @@ class SelectionsClient:
         wanted = list(dict.fromkeys(ids))
         found = self._run(lambda: self._side_by_side(one, wanted)) if wanted else []
         return {snapshot.snapshot_id: snapshot for snapshot in found if snapshot is not None}
+
+    def find_snapshots(self, ids: Iterable[UUID], *, deadline: float) -> dict[UUID, Snapshot | None]:
+        """These snapshots; None for one that selections says it does not have. Raises SelectionsUnavailable."""
+
+        async def one(snapshot_id: UUID) -> Snapshot | None:
+            answer = await self._answer_by(deadline, _GET, SNAPSHOT_PATH.replace("{id}", str(snapshot_id)))
+            if answer.status == 404 and _code_of(answer) == ErrorCode.SELECTIONS_SNAPSHOT_NOT_FOUND:  # noqa: PLR2004
+                return None
+            if answer.status != 200:  # noqa: PLR2004
+                raise SelectionsUnavailable(f"HTTP {answer.status}")
+            snapshot = _decoded(answer, Snapshot)
+            if snapshot is None or snapshot.snapshot_id != snapshot_id:
+                raise SelectionsUnavailable(ErrorClass.INVALID_RESPONSE)
+            return snapshot
+
+        wanted = list(dict.fromkeys(ids))
+        found = self._run(lambda: self._side_by_side(one, wanted)) if wanted else []
+        return dict(zip(wanted, found, strict=True))
+
+    def list_snapshots(self, *, after: UUID | None, limit: int, deadline: float) -> SnapshotPage:
+        """A page of all the snapshots by their ids, those after `after`. Raises SelectionsUnavailable."""
+
+        async def page() -> SnapshotPage:
+            query = f"?limit={limit}" + (f"&after={after}" if after else "")
+            answer = await self._answer_by(deadline, _LIST, SNAPSHOTS_PATH + query)
+            if answer.status != 200:  # noqa: PLR2004
+                raise SelectionsUnavailable(f"HTTP {answer.status}")
+            found = _decoded(answer, SnapshotPage)
+            if found is None:
+                raise SelectionsUnavailable(ErrorClass.INVALID_RESPONSE)
+            return found
+
+        return self._run(page)
 
     async def _detach(self, call: DetachCall, timeout: float) -> Reply:  # noqa: ASYNC109 - a total deadline
         started = time.monotonic()

@@ -32,6 +32,7 @@ class Described:
     etag: bool = False
     if_match: bool = False
     media_type: str = "application/json"
+    query: Mapping[str, str] = field(default_factory=dict)
 
     def codes(self, *, has_parameters: bool) -> dict[int, list[ErrorCode]]:
         """Every refusal by status: the route's own, and those that its kind of route may always give."""
@@ -60,13 +61,16 @@ def describe(
     etag: bool = False,
     if_match: bool = False,
     media_type: str = "application/json",
+    query: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
     """`opt` of a route handler. Name only the codes of the route's own in `errors`.
 
-    401, 403 (with `caller`), 400 (with a body or a path parameter), 413, 415 (with a body), 412, 428 (with
+    `query` names the optional parameters of the query, each with its type (`string`, `integer`).
+
+    401, 403 (with `caller`), 400 (with a body or a parameter), 413, 415 (with a body), 412, 428 (with
     `if_match`), 500 and 503 are added. `request` and the values of `answers` are msgspec structs.
     """
-    return {_KEY: Described(summary, answers, request, caller, errors or {}, etag, if_match, media_type)}
+    return {_KEY: Described(summary, answers, request, caller, errors or {}, etag, if_match, media_type, query or {})}
 
 
 def described(handler: HTTPRouteHandler) -> Described | None:
@@ -147,6 +151,10 @@ def _operation(path: str, handler: HTTPRouteHandler, described_: Described) -> d
     parameters: list[dict[str, Any]] = [
         {"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in names
     ]
+    parameters += [
+        {"name": name, "in": "query", "required": False, "schema": {"type": type_}}
+        for name, type_ in described_.query.items()
+    ]
     if described_.if_match:
         parameters.append({"name": "If-Match", "in": "header", "required": True, "schema": {"type": "string"}})
     operation: dict[str, Any] = {"summary": described_.summary, "operationId": handler.handler_name}
@@ -158,7 +166,7 @@ def _operation(path: str, handler: HTTPRouteHandler, described_: Described) -> d
         operation["security"] = [{"bearer": []}]
         operation["x-caller"] = described_.caller
     responses = {str(status): _answer(described_, type_) for status, type_ in described_.answers.items()}
-    for status, codes in described_.codes(has_parameters=bool(names)).items():
+    for status, codes in described_.codes(has_parameters=bool(names or described_.query)).items():
         responses[str(status)] = _refusal(status, codes)
     operation["responses"] = responses
     return operation

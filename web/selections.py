@@ -1,5 +1,6 @@
 """HTTP of the selections context: users' selections, and the internal API of their snapshots (D1–D14, G10, G12)."""
 
+import re
 from typing import Any
 from uuid import UUID
 
@@ -11,12 +12,14 @@ from pin.contract import (
     DETACH_PATH,
     MESSAGE_SNAPSHOT_NOT_FOUND,
     SNAPSHOT_PATH,
+    SNAPSHOTS_MOST,
     SNAPSHOTS_PATH,
     CreateSnapshotRequest,
     DetachRequest,
     DetachSelectionSnapshotResult,
     ErrorCode,
     Snapshot,
+    SnapshotPage,
 )
 from pin.tokens import Caller
 from web.auth import InjectedCaller, forbidden, internal_news_only, users_only
@@ -24,7 +27,7 @@ from web.body import decode, uuid_of
 from web.deps import Deps, InjectedDeps
 from web.etag import etag_of, expected_revisions
 from web.openapi import describe
-from web.problems import ProblemError, of_status
+from web.problems import ProblemError, invalid, of_status
 from web.selections_shapes import (
     SelectionAnswer,
     SelectionRequest,
@@ -51,6 +54,7 @@ def selections_router(_: Deps) -> Router:
             get_selection,
             edit_selection,
             create_snapshot,
+            list_snapshots,
             get_snapshot,
             detach_snapshot,
         ],
@@ -176,6 +180,26 @@ def create_snapshot(request: AnyRequest, body: RawBody, deps: InjectedDeps) -> R
 
 
 @get(
+    SNAPSHOTS_PATH,
+    guards=[internal_news_only],
+    sync_to_thread=True,
+    opt=describe(
+        "List the snapshots by their ids, without content, page by page",
+        {200: SnapshotPage},
+        caller="news",
+        query={"after": "string", "limit": "integer"},
+    ),
+)
+def list_snapshots(request: AnyRequest, deps: InjectedDeps) -> SnapshotPage:
+    """What reconciling compares with: Active and Detached alike, after the id `after`, at most `limit`."""
+    after, limit = _query(request, "after"), _query(request, "limit")
+    if limit is not None and (re.fullmatch(r"[0-9]{1,4}", limit) is None or not 0 < int(limit) <= SNAPSHOTS_MOST):
+        raise invalid(f"Must be a number from 1 to {SNAPSHOTS_MOST}.", field="limit")
+    most = SNAPSHOTS_MOST if limit is None else int(limit)
+    return selections.list_snapshots(deps.engine, None if after is None else uuid_of(after, "after"), most)
+
+
+@get(
     SNAPSHOT_PATH.replace("{id}", "{snapshot_id:str}"),
     guards=[internal_news_only],
     sync_to_thread=True,
@@ -225,6 +249,13 @@ def detach_snapshot(
     except selections.SnapshotNotFoundError:
         raise _snapshot_not_found() from None
     return detach_answer(done)
+
+
+def _query(request: AnyRequest, name: str) -> str | None:
+    given: list[str] = request.query_params.getall(name, [])
+    if len(given) > 1:
+        raise invalid("Parameter is given twice.", field=name)
+    return given[0] if given else None
 
 
 def _user(caller: Caller) -> tuple[UUID, UUID]:
