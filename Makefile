@@ -43,6 +43,10 @@ test: lint ## every check and every test
 requirements: setup ## each requirement with the tests that prove it; fails on a gap
 	$(BIN)/python -m tests.requirements
 
+.PHONY: cases
+cases: setup ## each case of docs/requirements.md with the tests that keep it; fails on a gap
+	$(BIN)/python -m tests.requirements --cases
+
 .PHONY: bench
 bench: setup ## ratios to a plain HTTP loop and to plain dramatiq-pg (QUICK=1 for the short run)
 	$(BIN)/python -m bench $(if $(QUICK),--quick)

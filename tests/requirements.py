@@ -1,6 +1,7 @@
 """`python -m tests.requirements`: each requirement and case of docs/requirements.md, with the tests that prove it.
 
 Exits with 1 when one that is due now has no test, or when a test names one that the file does not have.
+`--cases` lists the cases alone, and exits with 1 when one of them has no test, due or not.
 """
 
 import re
@@ -74,13 +75,28 @@ def report(known: Sequence[Line], tests: Mapping[str, Sequence[str]]) -> tuple[l
     return said, not gaps and not unknown
 
 
+def cases(known: Sequence[Line], tests: Mapping[str, Sequence[str]]) -> tuple[list[str], bool]:
+    """The cases alone, each with its tests, and whether all of them are kept."""
+    wanted = [line for line in known if line.id.startswith("A")]
+    kept = [line for line in wanted if tests.get(line.id)]
+    said: list[str] = []
+    for line in wanted:
+        state = "kept" if line in kept else "GAP"
+        said += [f"{line.id:6} {state:7} {line.text}", *(f"{'':14} {node}" for node in tests.get(line.id, ()))]
+    complete = bool(wanted) and len(kept) == len(wanted)
+    said.append(f"cases {'ok' if complete else 'missing'}: {len(kept)} of {len(wanted)}")
+    return said, complete
+
+
 def main(arguments: Iterable[str] = ()) -> int:
     """Collect (nothing is run), print, answer the exit code."""
-    marks = Marks()
-    code = pytest.main(["--collect-only", "-qq", "-n0", "--no-summary", *arguments], plugins=[marks])
+    marks, passed = Marks(), list(arguments)
+    told = cases if "--cases" in passed else report
+    paths = [argument for argument in passed if argument != "--cases"]
+    code = pytest.main(["--collect-only", "-qq", "-n0", "--no-summary", *paths], plugins=[marks])
     if code != pytest.ExitCode.OK:
         return int(code)
-    said, complete = report(lines(_FILE.read_text()), marks.tests)
+    said, complete = told(lines(_FILE.read_text()), marks.tests)
     sys.stdout.write("\n".join(["", *said, ""]))
     return 0 if complete else 1
 
