@@ -14,7 +14,8 @@ _RULES = (
     # A JSON Web Token, signed or not, wherever it stands.
     (re.compile(r"\beyJ[\w-]{5,}\.[\w-]+(?:\.[\w-]*)?"), HIDDEN),
     (re.compile(r"(\b(?:bearer|basic)\s+)[\w.~+/=-]{6,}", re.IGNORECASE), rf"\1{HIDDEN}"),
-    (re.compile(r"(\b[a-z][a-z0-9+.-]*://[^\s:/@?#]*):[^\s/?#]*@", re.IGNORECASE), rf"\1:{HIDDEN}@"),
+    # Up to the last @ of the word: a password that was not escaped may hold anything.
+    (re.compile(r"(\b[a-z][a-z0-9+.-]*://[^\s:/@?#]*):[^\s'\"]*@", re.IGNORECASE), rf"\1:{HIDDEN}@"),
     (re.compile(r"(\bpass(?:word|wd)\s*[=:]\s*)('[^']*'|\"[^\"]*\"|[^\s&,;]+)", re.IGNORECASE), rf"\1{HIDDEN}"),
     # PostgreSQL's DETAIL quotes the failing row, SQLAlchemy the statement's parameters: both hold users' ids.
     (re.compile(r"(\bDETAIL:\s*).*"), rf"\1{HIDDEN}"),
