@@ -1,0 +1,74 @@
+"""The system: versions, the settings in force with secrets masked, the schema, the database's sessions and sizes."""
+
+import platform
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import metadata
+
+from pydantic import BaseModel
+from sqlalchemy import Engine
+
+from db import migrate, server
+from db.server import OldTransaction, Sessions, TableSize
+from pin.settings import PREFIX, Settings
+from pin.settings_faults import masked
+
+_LIBRARIES = ("dramatiq", "dramatiq-pg", "apscheduler", "sqlalchemy", "psycopg", "litestar", "httpx")
+
+
+@dataclass(frozen=True, slots=True)
+class System:
+    """What runs, on what, and how large it is. `schema` is the database's revision, `schema_known` this code's."""
+
+    versions: dict[str, str]
+    settings: tuple[tuple[str, str], ...]
+    schema: str | None
+    schema_known: str
+    sessions: tuple[Sessions, ...]
+    tables: tuple[TableSize, ...]
+    oldest_transaction: OldTransaction | None
+
+    @property
+    def is_migrated(self) -> bool:
+        """Whether the schema is new enough for this code; a newer one is, for migrations only add."""
+        return self.schema is not None and self.schema >= self.schema_known
+
+
+def read_system(engine: Engine, settings: Settings) -> System:
+    """The system as it stands. Raises sqlalchemy errors when the database does not answer."""
+    with engine.connect() as connection:
+        return System(
+            versions=versions() | {"postgresql": server.version(connection)},
+            settings=tuple(settings_in_force(settings)),
+            schema=migrate.current(connection),
+            schema_known=migrate.head(),
+            sessions=tuple(server.sessions(connection)),
+            tables=tuple(server.table_sizes(connection)),
+            oldest_transaction=server.oldest_transaction(connection),
+        )
+
+
+def versions() -> dict[str, str]:
+    """The program's version, Python's, and those of the libraries it stands on."""
+    found = {"pin": metadata.version("pin"), "python": platform.python_version()}
+    return found | {name: metadata.version(name) for name in _LIBRARIES}
+
+
+def settings_in_force(settings: Settings) -> Iterator[tuple[str, str]]:
+    """Each setting by its environment name, written as the environment would hold it; secrets are masked."""
+    yield from _lines(settings, PREFIX)
+
+
+def _lines(group: BaseModel, prefix: str) -> Iterator[tuple[str, str]]:
+    for field in type(group).model_fields:
+        value, name = getattr(group, field), f"{prefix}{field}".upper()
+        if isinstance(value, BaseModel):
+            yield from _lines(value, f"{name}__")
+        else:
+            yield name, masked(_written(value))
+
+
+def _written(value: object) -> str:
+    if value is None:
+        return ""
+    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
