@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Deps:
-    """The web process's parts. `client` is there only where news is served; `collectors` add to `/metrics`."""
+    """The web process's parts. `client` is there where news or the console is served; `collectors` add to `/metrics`."""
 
     settings: Settings
     engine: Engine
@@ -47,7 +47,7 @@ InjectedDeps = NamedDependency[SkipValidation[Deps]]
 def build_deps(settings: Settings) -> Deps:
     """The parts that `settings` describe; nothing connects yet. Raises SettingsError for keys that cannot serve."""
     verifier = TokenVerifier.from_settings(settings.auth)
-    client = _selections_client(settings) if "news" in settings.contexts else None
+    client = _selections_client(settings) if {"news", "ops"} & set(settings.contexts) else None
     engine = make_engine(settings.database_url, pool_size=settings.web.pool_size, application_name="pin-web")
     collectors = (StateCollector(engine, utc_now, settings.queue.lease),) if "news" in settings.contexts else ()
     return Deps(settings, engine, verifier, client, collectors=collectors)

@@ -16,6 +16,7 @@ from sqlalchemy import Engine
 
 from db import pause
 from pin.operators import Operator
+from pin.selections_client import SelectionsClient
 from pin.settings import Settings
 from web.deps import Deps
 from web.ops.page import html
@@ -56,6 +57,13 @@ class Console:
     def settings(self) -> Settings:
         """The settings in force."""
         return self.deps.settings
+
+    @property
+    def client(self) -> SelectionsClient:
+        """The client for selections. Raises LookupError without one."""
+        if self.deps.client is None:
+            raise LookupError("the console needs a client for selections")
+        return self.deps.client
 
     def now(self) -> datetime:
         """The application's clock."""

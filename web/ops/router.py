@@ -8,7 +8,7 @@ from litestar.di import Provide
 from pin.operators import read_operators
 from pin.settings_faults import Fault, SettingsError
 from web.deps import Deps
-from web.ops import assets, audit, control, entries, login, now, quarantine, runs
+from web.ops import assets, audit, control, entries, login, now, quarantine, runs, subject, system
 from web.ops.console import OPS_PATH, AnyRequest, Console, provide_session, signed_in
 from web.ops.errors import render_page
 from web.ops.throttle import Throttle
@@ -47,6 +47,8 @@ def ops_router(console: Console) -> Router:
             quarantine.plan_live,
             quarantine.start,
             quarantine.stop,
+            subject.subject_page,
+            system.system_page,
         ],
     )
     return Router(
