@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Deps:
-    """The web process's parts. `client` is there where news or the console is served; `collectors` add to `/metrics`."""
+    """The web process's parts. `client`: where news or the console is served; `collectors` add to `/metrics`."""
 
     settings: Settings
     engine: Engine

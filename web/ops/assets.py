@@ -13,7 +13,7 @@ from web.problems import of_status
 STATIC_PATH = "/ops/static"
 
 _FOLDER = Path(__file__).with_name("static")
-_TYPES = {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
+_TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 
 
 @get(

@@ -40,13 +40,13 @@ def html(template: str, *, code: int = 200, headers: Mapping[str, str] | None = 
         content.encode("utf-8", "replace"),
         status_code=code,
         headers={**HEADERS, **(headers or {})},
-        media_type="text/html; charset=utf-8",
+        media_type="text/html",
     )
 
 
 def see_other(path: str) -> Response[bytes]:
     """Go on to `path`, by GET."""
-    return Response(b"", status_code=303, headers={**HEADERS, "Location": path}, media_type="text/html; charset=utf-8")
+    return Response(b"", status_code=303, headers={**HEADERS, "Location": path}, media_type="text/html")
 
 
 @cache
