@@ -75,7 +75,7 @@ def unknown_names(
         upper = name.upper()
         if not upper.startswith(prefix) or upper in known or upper in ignore or upper.startswith(ignore_prefix):
             continue
-        yield _unknown(name, given[name], _nearest(upper, known))
+        yield _unknown(name, given[name], nearest(upper, known))
 
 
 def unknown_keys(model: type[BaseModel], table: Mapping[str, Any], section: str = "") -> Iterator[Fault]:
@@ -86,12 +86,13 @@ def unknown_keys(model: type[BaseModel], table: Mapping[str, Any], section: str 
         if key in sections and isinstance(value, dict):
             yield from unknown_keys(type(sections[key]), value, f"{section}{key}.")
         elif key not in defaults:
-            near = _nearest(key.lower(), defaults)
+            near = nearest(key.lower(), defaults)
             shown = "a table" if isinstance(value, dict) else value
             yield _unknown(f"{section}{key}", shown, near and f"{section}{near}")
 
 
-def _nearest(name: str, known: Iterable[str]) -> str | None:
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """The known name most like it, if one is."""
     return next(iter(difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)), None)
 
 

@@ -9,7 +9,24 @@ import sys
 
 import rich_click as click
 
-from pin.cli import config, operator, processes, quarantine, stack, token
+from pin.cli import (
+    completion,
+    config,
+    database,
+    doctor,
+    entries,
+    holding,
+    looking,
+    operator,
+    plan,
+    processes,
+    quarantine,
+    runs,
+    stack,
+    status,
+    token,
+    upkeep,
+)
 from pin.cli.faults import Fault
 
 __all__ = ["cli", "main"]
@@ -24,17 +41,35 @@ def cli() -> None:
     """
 
 
+quarantine.quarantine.add_command(plan.plan)
+
 for _command in (
+    status.status,
+    doctor.doctor,
+    entries.entries,
+    quarantine.quarantine,
+    runs.runs,
+    runs.run,
+    holding.lock,
+    holding.pause,
+    holding.resume,
+    upkeep.reconcile,
+    upkeep.purge,
+    looking.post,
+    looking.snapshot,
+    looking.audit,
+    looking.system,
+    database.db,
     processes.migrate,
     processes.web,
     processes.scheduler,
     processes.worker,
     stack.up,
     stack.demo,
-    quarantine.quarantine,
     config.config,
     token.token,
     operator.operator,
+    completion.completion,
 ):
     cli.add_command(_command)
 

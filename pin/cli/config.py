@@ -1,13 +1,14 @@
-"""`pin config`: what the settings are, and whether they are right (J7)."""
+"""`pin config`: what the settings are, whether they are right, and what each is for (J7)."""
 
 import rich_click as click
 
-from pin.cli.faults import told_plainly
+from pin.cli.faults import USAGE, Fault, told_plainly
+from pin.cli.output import emit_one, output_option
 
 
 @click.group()
 def config() -> None:
-    """Check or show the settings."""
+    """Check, show or explain the settings."""
 
 
 @config.command()
@@ -23,25 +24,30 @@ def check() -> None:
 @config.command()
 def show() -> None:
     """Print every setting by its environment name, as the processes here see it; passwords are masked."""
-    from pydantic import BaseModel
-
-    from pin.settings import PREFIX, load_settings
-    from pin.settings_faults import masked
-
-    def lines(group: BaseModel, prefix: str) -> None:
-        for field in type(group).model_fields:
-            value, name = getattr(group, field), f"{prefix}{field}".upper()
-            if isinstance(value, BaseModel):
-                lines(value, f"{name}__")
-            else:
-                click.echo(f"{name}={masked(_written(value))}")
+    from pin.operations.system import settings_in_force
+    from pin.settings import load_settings
 
     with told_plainly():
-        lines(load_settings(), PREFIX)
+        settings = load_settings()
+    for name, value in settings_in_force(settings):
+        click.echo(f"{name}={value}")
 
 
-def _written(value: object) -> str:
-    """A value as the environment would hold it."""
-    if value is None:
-        return ""
-    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+@config.command()
+@click.argument("name", metavar="NAME")
+@output_option
+def explain(name: str, output: str) -> None:
+    """Say what a setting is, its default, its value here and where that comes from.
+
+    NAME is as in the environment or in TOML: PIN_RETRY__BATCH_SIZE or retry.batch_size.
+    """
+    from pin.cli.explaining import UnknownSettingError, explained
+    from pin.settings import load_settings
+
+    with told_plainly():
+        settings = load_settings()
+        try:
+            record = explained(name, settings)
+        except UnknownSettingError as unknown:
+            raise Fault(str(unknown), USAGE) from None
+    emit_one(record, output)

@@ -1,22 +1,24 @@
 """`pin quarantine`: what an operator does about entries the job has given up (J29, G21), on `pin.operations`."""
 
-import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 from uuid import UUID
 
 import rich_click as click
 
-from pin.cli.faults import FAILED, USAGE, Fault, told_plainly
+from pin.cli.changing import ask, dry_run_option, refused_in_words, who, who_and_why, yes_option
+from pin.cli.faults import FAILED, Fault
+from pin.cli.opening import database, ids_of
+from pin.cli.output import Row, emit, output_option
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
+    from db.entries import StoredEntry
     from db.quarantine import QuarantinedEntry
-
-Row = dict[str, str | int | None]
+    from pin.operations.plans import Preview
+    from pin.outbox import Entry
 
 
 @click.group()
@@ -26,15 +28,15 @@ def quarantine() -> None:
 
 @quarantine.command("list")
 @click.option("--limit", default=100, show_default=True, type=click.IntRange(1, 10_000), help="At most so many.")
-@click.option("-o", "--output", type=click.Choice(["table", "json", "jsonl"]), default="table", show_default=True)
+@output_option
 def list_(limit: int, output: str) -> None:
     """Print the quarantined entries, longest quarantined first, with the last error of each."""
     from pin.operations import list_quarantined
 
-    with _database() as engine:
+    with database() as engine:
         found = list_quarantined(engine, limit=limit + 1)
-    rows = [_row(entry) for entry in found[:limit]]
-    _WRITERS[output](rows)
+    rows = [_row(one) for one in found[:limit]]
+    emit(rows, output)
     if not rows:
         click.echo("nothing is quarantined", err=True)
     if len(found) > limit:
@@ -42,28 +44,75 @@ def list_(limit: int, output: str) -> None:
 
 
 @quarantine.command()
-@click.argument("ids", nargs=-1, required=True, metavar="ID...")
-@click.option("--reason", required=True, metavar="TEXT", help="Why; kept in the audit.")
-@click.option("--actor", metavar="NAME", help="Who; kept in the audit. Your user name unless given.")
-@click.option("--yes", is_flag=True, help="Do not ask, though it is more than one.")
-def requeue(ids: Sequence[str], reason: str, actor: str | None, yes: bool) -> None:
+@output_option
+def groups(output: str) -> None:
+    """Print the quarantined entries grouped by what they failed with, the largest group first."""
+    from pin.operations.quarantine import groups as read
+
+    with database() as engine:
+        found = read(engine)
+    rows: list[Row] = [
+        {
+            "lastError": one.error,
+            "count": one.count,
+            "firstAt": one.first_at,
+            "lastAt": one.last_at,
+            "sampleId": one.sample,
+        }
+        for one in found
+    ]
+    emit(rows, output)
+    if not rows:
+        click.echo("nothing is quarantined", err=True)
+
+
+@quarantine.command()
+@click.argument("ids", nargs=-1, metavar="ID...")
+@click.option("--error", metavar="TEXT", help="Every entry with this last error, as `groups` prints it.")
+@click.option("--all", "everything", is_flag=True, help="Every quarantined entry.")
+@click.option(
+    "--canary", default=0, type=click.IntRange(0), metavar="N", help="So many first; the rest once they are Done."
+)
+@who_and_why
+@dry_run_option
+@yes_option
+@output_option
+def requeue(
+    ids: Sequence[str],
+    error: str | None,
+    everything: bool,
+    canary: int,
+    reason: str,
+    actor: str | None,
+    dry_run: bool,
+    yes: bool,
+    output: str,
+) -> None:
     """Give quarantined entries back to the job: Pending, attempts 0, due now.
 
     Prints an answer for each id; ends with 0 if every one of them was re-enqueued, with 1 if any was not. What is not
-    quarantined stays as it is.
+    quarantined stays as it is. With --error, --all or --canary the set is frozen first and moves as a plan.
     """
+    if sum([bool(ids), error is not None, everything]) > 1:
+        raise click.UsageError("Give ids, or --error, or --all: one of them.")
+    if not ids and error is None and not everything:
+        raise click.UsageError("Missing argument 'ID...' (or --error, or --all).")
+    wanted = ids_of(ids)
+    with database() as engine:
+        if ids and not canary and not dry_run:
+            ask(len(wanted), "Requeue", "entries", yes=yes)
+            _requeue_ids(engine, wanted, who(actor), reason)
+        else:
+            _requeue_set(engine, wanted or None, error, canary, reason, who(actor), dry_run, yes, output)
+
+
+def _requeue_ids(engine: "Engine", wanted: list[UUID], actor: str, reason: str) -> None:
     from pin.clock import utc_now
     from pin.operations import RequeueResult
     from pin.operations import requeue as move
 
-    wanted = _ids(ids)
-    if len(wanted) > 1 and not yes:
-        _ask(len(wanted))
-    with _database() as engine:
-        try:
-            answers = move(engine, wanted, actor=actor if actor is not None else _user(), reason=reason, now=utc_now())
-        except ValueError as error:
-            raise Fault(str(error), USAGE) from None
+    with refused_in_words():
+        answers = move(engine, wanted, actor=actor, reason=reason, now=utc_now())
     for answer in answers:
         match answer.result:
             case RequeueResult.REQUEUED:
@@ -78,92 +127,63 @@ def requeue(ids: Sequence[str], reason: str, actor: str | None, yes: bool) -> No
     sys.exit(0 if done == len(answers) else FAILED)
 
 
-@contextmanager
-def _database() -> "Iterator[Engine]":
-    from db.engine import make_engine
-    from pin.settings import load_settings
-    from pin.stack.local import database_url
+def _requeue_set(
+    engine: "Engine",
+    ids: list[UUID] | None,
+    error: str | None,
+    canary: int,
+    reason: str,
+    actor: str,
+    dry_run: bool,
+    yes: bool,
+    output: str,
+) -> None:
+    from pin.clock import utc_now
+    from pin.operations import audit, plans
 
-    with told_plainly():
-        engine = make_engine(database_url(load_settings()), pool_size=1, application_name="pin-cli")
-        try:
-            yield engine
-        finally:
-            engine.dispose()
+    with refused_in_words():
+        audit.need(actor, reason)
+    wanted = plans.Filter(ids=tuple(ids) if ids else None, error=error, by_error=error is not None)
+    seen = plans.preview(engine, wanted)
+    _say_preview(seen, canary)
+    if not seen.entries:
+        raise Fault("nothing is quarantined that matches; nothing was done")
+    if dry_run:
+        emit([_stored_row(one) for one in seen.sample], output)
+        return
+    ask(len(seen.entries), "Requeue", "entries", yes=yes)
+    now = utc_now()
+    plan_id = plans.keep(engine, seen, actor=actor, now=now)
+    plan = plans.start(engine, plan_id, canary=canary, actor=actor, reason=reason, now=now)
+    from pin.cli.plan import plan_row
+
+    emit([plan_row(plan)], output)
+    if plan.ended_at is None:
+        click.echo(f"the rest follows once these are Done: pin quarantine plan show {plan.id}", err=True)
 
 
-def _ids(given: Sequence[str]) -> list[UUID]:
-    """The ids, each once. Raises Fault naming every one that is none, before anything is done."""
-    found: dict[UUID, None] = {}
-    bad: list[str] = []
-    for text in given:
-        try:
-            found[UUID(text)] = None
-        except ValueError:
-            bad.append(repr(text))
-    if bad:
-        raise Fault(f"no id of an entry: {', '.join(bad)}; nothing was done", USAGE)
-    return list(found)
-
-
-def _ask(count: int) -> None:
-    if not sys.stdin.isatty():
-        raise Fault(f"{count} entries and no terminal to ask on: say --yes; nothing was done", USAGE)
-    if not click.confirm(f"Requeue {count} entries?", err=True):
-        raise Fault("nothing was done")
-
-
-def _user() -> str:
-    import getpass
-    import os
-
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # a user without a name, as containers have
-        return f"uid {os.getuid()}"
+def _say_preview(seen: "Preview", canary: int) -> None:
+    count = len(seen.entries)
+    few = f", {canary} of them first" if 0 < canary < count else ""
+    more = "; there are more, for another time" if seen.is_cut else ""
+    click.echo(f"{count} quarantined {'entry' if count == 1 else 'entries'} ({seen.filter}){few}{more}", err=True)
 
 
 def _row(found: "QuarantinedEntry") -> Row:
-    entry = found.entry
+    return _columns(found.entry, found.last_error) | {"quarantinedAt": found.updated_at}
+
+
+def _stored_row(found: "StoredEntry") -> Row:
+    return _columns(found.entry, found.last_error) | {"quarantinedAt": found.updated_at}
+
+
+def _columns(entry: "Entry", last_error: str | None) -> dict[str, object]:
     return {
-        "id": str(entry.id),
-        "snapshotId": str(entry.snapshot_id),
-        "postId": str(entry.post_id),
+        "id": entry.id,
+        "snapshotId": entry.snapshot_id,
+        "postId": entry.post_id,
         "reason": str(entry.reason),
         "attempts": entry.attempts,
-        "lastError": found.last_error,
-        "createdAt": entry.created_at.isoformat(),
-        "quarantinedAt": found.updated_at.isoformat(),
+        "lastError": last_error,
+        "createdAt": entry.created_at,
     }
-
-
-def _write_table(rows: Sequence[Row]) -> None:
-    """Columns as wide as they need: an id that is cut is no id. Text from outside is made inert (A22)."""
-    if not rows:
-        return
-    table = [list(rows[0]), *([_inert(value) for value in row.values()] for row in rows)]
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    for number, cells in enumerate(table):
-        line = "  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip()
-        click.secho(line, bold=number == 0)
-
-
-def _inert(value: str | int | None) -> str:
-    text = "-" if value is None else str(value)
-    return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
-
-
-def _write_json(rows: Sequence[Row]) -> None:
-    click.echo(json.dumps(list(rows), indent=2))
-
-
-def _write_jsonl(rows: Sequence[Row]) -> None:
-    for row in rows:
-        click.echo(json.dumps(row))
-
-
-_WRITERS: dict[str, Callable[[Sequence[Row]], None]] = {
-    "table": _write_table,
-    "json": _write_json,
-    "jsonl": _write_jsonl,
-}
