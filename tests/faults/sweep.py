@@ -1,0 +1,61 @@
+"""A path at its every border: killed at each, and frozen at each call and after each commit."""
+
+import time
+from dataclasses import dataclass, field
+
+from tests.faults.orders import NEVER
+from tests.faults.site import Site
+from tests.faults.trial import Fault, Trial, attempt
+
+_FREEZES = ("http", "commit after")
+_MOST = 1000  # borders of a path; more means that it never completes
+
+
+@dataclass
+class Sweep:
+    """What came of a path's points."""
+
+    path: str
+    borders: int = 0
+    killed: int = 0
+    frozen: int = 0
+    seconds: float = 0.0
+    said: str = ""
+    violations: list[str] = field(default_factory=list)
+
+    def add(self, trial: Trial, fault: str) -> None:
+        """Keep what a trial broke, with the point that shows it."""
+        self.violations += [f"{fault} at border {trial.number} ({trial.border}): {one}" for one in trial.violations]
+
+
+def sweep(site: Site, path: str, *, every: int = 1, start: int = 1, breakage: str | None = None) -> Sweep:
+    """Try `path` undisturbed, then with a fault at its borders number `start`, `start + every`, … until it completes.
+
+    The scheduler's path is not frozen: a frozen holder keeps the runner lock, and losing it is tested by itself.
+    """
+    site.lay(path)
+    found = Sweep(path)
+    began = time.monotonic()
+    whole = attempt(site, path, NEVER, Fault.KILLED, breakage)
+    found.said = whole.said
+    found.add(whole, "undisturbed")
+    free: list[int] = []
+    for number in range(start, _MOST, every):
+        trial = attempt(site, path, number, Fault.KILLED, breakage)
+        if trial.completed:
+            found.add(trial, "not reached")
+            break
+        found.killed += 1
+        found.borders = number
+        found.add(trial, "killed")
+        if path != "tick" and not trial.in_transaction and trial.border.startswith(_FREEZES):
+            free.append(number)
+    else:
+        found.violations.append(f"more than {_MOST} borders: the path does not complete")
+    for number in free:
+        trial = attempt(site, path, number, Fault.FROZEN, breakage)
+        if trial.border and not trial.in_transaction:
+            found.frozen += 1
+        found.add(trial, "frozen")
+    found.seconds = time.monotonic() - began
+    return found
