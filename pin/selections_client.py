@@ -269,13 +269,18 @@ class SelectionsClient:
 
     async def _answer(self, operation: _Operation, path: str, body: bytes = b"") -> _Answer:
         """One exchange; a 401 renews the token and is asked once more (A8)."""
-        token = self._tokens.token()
+        token = await self._token()
         answer = await self._exchange(operation, path, body, token)
         if answer.status == _UNAUTHORIZED:
-            if self._tokens.token() == token:
+            if self._tokens.at_hand() == token:
                 self._tokens.refresh()
-            answer = await self._exchange(operation, path, body, self._tokens.token())
+            answer = await self._exchange(operation, path, body, await self._token())
         return answer
+
+    async def _token(self) -> str:
+        """A token; one that must be fetched first does not hold up the calls of others."""
+        token = self._tokens.at_hand()
+        return token if token is not None else await asyncio.to_thread(self._tokens.token)
 
     async def _exchange(self, operation: _Operation, path: str, body: bytes, token: str) -> _Answer:
         """One request and its answer: a span, and an observation by what came of it."""

@@ -29,6 +29,9 @@ class Tokens:
             raise self.error
         return f"{self.prefix}-{self.refreshed}"
 
+    def at_hand(self) -> str | None:
+        return None if self.error is not None else self.token()
+
     def refresh(self) -> None:
         with self.lock:
             self.refreshed += 1
@@ -55,7 +58,7 @@ def make_client(fake: FakeSelections, tokens: Tokens) -> Iterator[MakeClient]:
     made: list[SelectionsClient] = []
 
     def make(*, url: str | None = None, concurrency: int = 20) -> SelectionsClient:
-        # Structurally a TokenSource: the client asks it for nothing but token() and refresh().
+        # Structurally a TokenSource: the client asks it for nothing but these three.
         made.append(SelectionsClient(fake.url if url is None else url, tokens, concurrency=concurrency))  # type: ignore[arg-type]
         return made[-1]
 

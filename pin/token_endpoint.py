@@ -1,0 +1,62 @@
+"""A machine token from an OAuth 2.0 token endpoint, by client credentials (RFC 6749, 4.4)."""
+
+import asyncio
+import base64
+from datetime import timedelta
+from pathlib import Path
+from urllib.parse import quote_plus
+
+import aiohttp
+import msgspec
+
+TIMEOUT = 5.0
+"""Seconds, in total, that the endpoint may take (A4)."""
+_MOST_BYTES = 64 * 1024
+_OK = 200
+_LONGEST = timedelta(days=1)
+
+
+class _Granted(msgspec.Struct):
+    access_token: str
+    token_type: str
+    expires_in: int | float | None = None
+
+
+def fetch_token(
+    url: str, client_id: str, secret_file: Path, *, timeout: float = TIMEOUT
+) -> tuple[str, timedelta | None]:
+    """The token, and how long it is good for where the endpoint says so. Blocks at most `timeout` seconds.
+
+    The secret is read each time, so that it may be replaced. Raises OSError or ValueError, whose texts hold neither
+    the secret nor anything of the answer. Call it from a thread without an event loop.
+    """
+    secret = secret_file.read_text(encoding="utf-8").strip()
+    # Each form-encoded before it is joined by the colon, as the RFC has it (2.3.1).
+    credentials = base64.b64encode(f"{quote_plus(client_id)}:{quote_plus(secret)}".encode()).decode()
+    body = asyncio.run(_ask(url, {"Authorization": f"Basic {credentials}"}, timeout))
+    try:
+        granted = msgspec.json.decode(body, type=_Granted)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        raise ValueError("the token endpoint's answer is no grant") from None
+    if granted.token_type.lower() != "bearer":
+        raise ValueError("the token endpoint grants no bearer token")
+    seconds = granted.expires_in
+    if seconds is None or not seconds > 0:
+        return granted.access_token, None
+    return granted.access_token, timedelta(seconds=min(seconds, _LONGEST.total_seconds()))
+
+
+async def _ask(url: str, headers: dict[str, str], timeout: float) -> bytes:  # noqa: ASYNC109 - a total deadline
+    try:
+        async with (
+            asyncio.timeout(timeout),
+            aiohttp.ClientSession(headers=headers, trust_env=False) as session,
+            session.post(url, data={"grant_type": "client_credentials"}, allow_redirects=False) as answer,
+        ):
+            if answer.status != _OK:
+                raise ConnectionError(f"the token endpoint answered {answer.status}")
+            return await answer.content.read(_MOST_BYTES)
+    except TimeoutError:
+        raise ConnectionError("the token endpoint took too long") from None
+    except (aiohttp.ClientError, UnicodeError) as error:
+        raise ConnectionError(f"the token endpoint did not answer ({type(error).__name__})") from None

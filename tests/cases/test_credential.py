@@ -1,0 +1,225 @@
+"""Our own credential's faults are not charged to the rows: a token endpoint that renews, fails, trickles (A8)."""
+
+import base64
+import json
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+from threading import Event
+from typing import Any
+from urllib.parse import parse_qs
+
+import pytest
+from sqlalchemy import Engine
+
+from db.runs import RunResult
+from pin import retry_job, token_endpoint
+from pin.retry_job import RetryJob
+from pin.settings import AuthOptions, Settings, load_settings
+from pin.settings_faults import SettingsError
+from pin.tokens import TokenError, TokenSource
+from tests.fake_selections import JSON, Call, Close, FakeSelections, Script, detached, reply, trickling
+from tests.job.conftest import MakeJobSettings
+from tests.job.scene import FAST, active_snapshots, query, rows, stage, working
+from tests.timetravel import wall_clock_at
+from tests.waiting import eventually
+
+MakeJob = Callable[[Settings], RetryJob]
+PROXY = reply(401, b"<html><h1>Sign in</h1></html>", content_type="text/html")
+
+
+@pytest.fixture
+def endpoint() -> Iterator[FakeSelections]:
+    """A token endpoint: it grants token-1, token-2, …, each good for an hour."""
+    with FakeSelections() as serving:
+        serving.answer = lambda _call: granted(f"token-{len(serving.calls)}")
+        yield serving
+
+
+@pytest.fixture
+def auth(endpoint: FakeSelections, tmp_path: Path) -> AuthOptions:
+    secret = tmp_path / "secret"
+    secret.write_text("s3cr:et\n")
+    return AuthOptions(token_url=f"{endpoint.url}/oauth/token", client_secret_file=secret)
+
+
+def granted(token: object, **changed: Any) -> Script:
+    return reply(
+        200, json.dumps({"access_token": token, "token_type": "Bearer", "expires_in": 3600} | changed).encode()
+    )
+
+
+def bearer_of(call: Call) -> str:
+    return (call.header("authorization") or "").removeprefix("Bearer ")
+
+
+@pytest.mark.case("A8")
+@pytest.mark.req("G3", "J14")
+def test_a_token_that_ends_after_row_three_of_fifty_is_renewed_once_and_no_row_notices(
+    engine: Engine,
+    job_settings: MakeJobSettings,
+    make_retry_job: MakeJob,
+    selections: FakeSelections,
+    endpoint: FakeSelections,
+    auth: AuthOptions,
+) -> None:
+    selections.answer = lambda call: (
+        PROXY if bearer_of(call) == "token-1" and len(selections.calls) > 3 else detached(call)
+    )
+    settings = job_settings(selections.url, auth=auth)
+    entries = stage(engine, active_snapshots(engine, 50))
+    with working(settings):
+        summary = retry_job.run(make_retry_job(settings), Event())
+    assert (summary.result, summary.outcomes.succeeded) == (RunResult.COMPLETED, 50)
+    assert {(r.status, r.attempts) for r in rows(engine, entries)} == {("Done", 1)}
+    assert len(endpoint.calls) == 2
+    asked = endpoint.calls[0]
+    assert parse_qs(asked.body.decode()) == {"grant_type": ["client_credentials"]}
+    assert asked.header("authorization") == "Basic " + base64.b64encode(b"news:s3cr%3Aet").decode()
+    assert {bearer_of(call) for call in selections.calls} == {"token-1", "token-2"}
+
+
+@pytest.mark.case("A8")
+@pytest.mark.req("G3", "J14", "J33")
+def test_an_endpoint_down_for_two_minutes_stops_the_pass_says_why_and_quarantines_nothing(
+    engine: Engine,
+    job_settings: MakeJobSettings,
+    make_retry_job: MakeJob,
+    selections: FakeSelections,
+    endpoint: FakeSelections,
+    auth: AuthOptions,
+) -> None:
+    endpoint.answer = lambda _call: [Close()]
+    retry = FAST["retry"].model_copy(update={"batch_size": 10})
+    queue = FAST["queue"].model_copy(update={"max_batches_in_flight": 1})
+    settings = job_settings(selections.url, auth=auth, retry=retry, queue=queue)
+    with wall_clock_at("2026-03-01T12:00:00+00:00") as clock, working(settings):
+        entries = stage(engine, active_snapshots(engine, 30))
+        job = make_retry_job(settings)
+        down = [retry_job.run(job, Event())]
+        clock.forward(timedelta(minutes=2))
+        down.append(retry_job.run(job, Event()))
+        assert {r.status for r in rows(engine, entries)} == {"Pending"}
+        assert selections.calls == []
+        assert sum(run.claimed for run in down) < 60, "the pass has stopped"
+        endpoint.answer = lambda _call: granted("good")
+
+        def ticked() -> bool:
+            clock.forward(timedelta(minutes=5))
+            retry_job.run(job, Event())
+            return {r.status for r in rows(engine, entries)} == {"Done"}
+
+        eventually(ticked, within=20)
+    assert [run.result for run in down] == [RunResult.HALTED] * 2
+    halted = query(engine, "SELECT halted_by FROM news.snapshot_detach_run WHERE result = 'Halted'")
+    assert {r.halted_by for r in halted} == {"CREDENTIAL"}
+
+
+@pytest.mark.case("A8")
+@pytest.mark.req("G3", "J14")
+def test_a_401_that_a_new_token_does_not_mend_stops_the_pass_after_one_renewal(
+    engine: Engine,
+    job_settings: MakeJobSettings,
+    make_retry_job: MakeJob,
+    selections: FakeSelections,
+    endpoint: FakeSelections,
+    auth: AuthOptions,
+) -> None:
+    selections.answer = lambda _call: PROXY
+    settings = job_settings(selections.url, auth=auth)
+    stage(engine, active_snapshots(engine, 50))
+    with working(settings):
+        summary = retry_job.run(make_retry_job(settings), Event())
+    assert summary.result is RunResult.HALTED
+    assert query(engine, "SELECT halted_by FROM news.snapshot_detach_run")[0].halted_by == "HTTP 401"
+    assert {r.status for r in rows(engine)} == {"Pending"}
+    assert max(Counter(call.path for call in selections.calls).values()) == 2, "one repeat a call, no more"
+    assert len(selections.calls) < 50
+    assert len(endpoint.calls) < 50
+
+
+@pytest.mark.case("A8")
+@pytest.mark.req("J14")
+@pytest.mark.parametrize(
+    "answer",
+    [
+        reply(500, b"secret of the endpoint"),
+        reply(401, b"{}"),
+        reply(302, headers=[("Location", "/oauth/token")]),
+        reply(200, b"<html>", content_type="text/html"),
+        reply(200, b"[" * 3000),
+        granted(5),
+        granted(""),
+        granted("two words"),
+        granted("line\r\nX-Evil: 1"),
+        granted("\u0442\u043e\u043a\u0435\u043d"),
+        granted("x" * 9000),
+        granted("t", token_type="mac"),
+        granted("t", expires_in="soon"),
+        granted("t", expires_in="1e999"),
+        reply(200, b"\xff\xfe", content_type=JSON),
+        [Close()],
+    ],
+)
+def test_whatever_else_the_endpoint_says_is_no_token_and_says_nothing_of_itself(
+    endpoint: FakeSelections, auth: AuthOptions, answer: Script
+) -> None:
+    endpoint.answer = lambda _call: answer
+    source = TokenSource.from_settings(auth)
+    with pytest.raises(TokenError) as refused:
+        source.token()
+    assert "secret" not in str(refused.value)
+    assert source.at_hand() is None
+    with pytest.raises(TokenError):
+        source.token()
+    assert len(endpoint.calls) == 1, "an endpoint that has just failed is not asked by every call of a batch"
+
+
+@pytest.mark.case("A8", "A4")
+@pytest.mark.req("J14")
+def test_a_trickling_endpoint_meets_a_total_deadline(endpoint: FakeSelections, auth: AuthOptions) -> None:
+    endpoint.answer = lambda _call: trickling([b"H", b"T", b"T", b"P", *[b"/"] * 100], 0.1)
+    assert auth.token_url is not None
+    assert auth.client_secret_file is not None
+    began = time.monotonic()
+    with pytest.raises(OSError, match="took too long"):
+        token_endpoint.fetch_token(auth.token_url, "news", auth.client_secret_file, timeout=0.5)
+    assert time.monotonic() - began < 3
+
+
+@pytest.mark.case("A8", "A2")
+@pytest.mark.req("J14")
+@pytest.mark.parametrize(
+    ("lifetime", "after", "asked"),
+    [
+        (3600, 3500, 1),
+        (3600, 3541, 2),
+        (60, 40, 1),
+        (60, 46, 2),
+        (10**18, 80_000, 1),
+        (None, 10**6, 1),
+        (-5, 10**6, 1),
+    ],
+)
+def test_a_token_is_renewed_shortly_before_its_end_however_the_endpoint_puts_it(
+    endpoint: FakeSelections, auth: AuthOptions, lifetime: int | None, after: int, asked: int
+) -> None:
+    endpoint.answer = lambda _call: granted(f"token-{len(endpoint.calls)}", expires_in=lifetime)
+    with wall_clock_at("2026-03-01T12:00:00+00:00") as clock:
+        source = TokenSource.from_settings(auth)
+        assert source.at_hand() is None
+        assert source.token() == source.at_hand() == "token-1"
+        clock.forward(timedelta(seconds=after))
+        assert source.token() == f"token-{asked}"
+    assert len(endpoint.calls) == asked
+
+
+@pytest.mark.req("J7")
+def test_an_endpoint_without_a_secret_is_refused_at_start(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SettingsError, match=r"auth\.client_secret_file"):
+        load_settings({"auth": {"token_url": "http://127.0.0.1:9/token"}})
+    with pytest.raises(SettingsError, match=r"auth\.token_url"):
+        load_settings({"auth": {"token_url": "nonsense", "client_secret_file": str(tmp_path / "secret")}})
