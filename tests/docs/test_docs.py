@@ -5,14 +5,21 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import unquote
 
+import click
 import pytest
 from pydantic import BaseModel
 
+from db.requeue import PlanState
 from db.runs import RunResult
 from db.selections import SnapshotRowStatus
+from pin.cli import cli
 from pin.cli.faults import FAILED, NO_DATABASE, USAGE
 from pin.contract import ErrorCode
 from pin.operations import RequeueResult
+from pin.operations.audit import ACTIONS
+from pin.operations.reconcile import FindingKind
+from pin.operations.searching import TOKENS
+from pin.operations.verdict import VerdictKind
 from pin.outbox import ErrorClass, OutcomeKind, Status, Verdict
 from pin.settings import PREFIX, AuthOptions, Settings
 from pin.settings_faults import EXIT_BAD_SETTINGS, known_names
@@ -84,6 +91,30 @@ def test_every_route_has_its_row_and_every_row_its_route(tmp_path: Path) -> None
     assert set(listed("api.md")) == served
 
 
+@pytest.mark.req("C6", "J29")
+def test_every_command_has_its_row_and_every_row_its_command() -> None:
+    assert {name for name in listed("cli.md") if name.startswith("pin ")} == set(commands())
+
+
+@pytest.mark.req("C6", "J29")
+def test_the_rows_of_commands_name_their_options() -> None:
+    documented = listed("cli.md")
+    for name, command in commands().items():
+        takes = documented[name].split(" | ")[0]
+        options = {option for one in command.params for option in one.opts if option.startswith("--")}
+        assert set(re.findall(r"--[a-z-]+", takes)) == options - {"--output"}, name
+
+
+@pytest.mark.req("J27", "J29")
+def test_verdicts_tokens_actions_and_plans_are_listed() -> None:
+    text = page("cli.md")
+    assert {name for name in listed("cli.md") if name.endswith(":")} == set(TOKENS)
+    assert {name for name in listed("cli.md") if name in ACTIONS} == set(ACTIONS)
+    assert {row[0].strip("`") for row in rows("cli.md")} >= {kind.value for kind in VerdictKind}
+    assert [kind.value for kind in FindingKind if f"`{kind.value}`" not in text] == []
+    assert [state.value for state in PlanState if f"`{state.value}`" not in page("lifecycle.md")] == []
+
+
 @pytest.mark.req("C2")
 def test_each_gap_has_one_decision_and_the_list_names_every_page() -> None:
     gaps = [int(number) for number in re.findall(r"^\| G(\d+) \|", page("requirements.md"), re.MULTILINE)]
@@ -133,6 +164,15 @@ def test_the_pages_speak_of_no_one_machine() -> None:
 @pytest.mark.req("C2")
 def test_the_changelog_has_room_for_what_is_not_released() -> None:
     assert re.search(r"^## Unreleased$", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
+
+
+def commands(group: click.Group = cli, path: str = "pin") -> dict[str, click.Command]:
+    """Every command that does something, by its whole name."""
+    found: dict[str, click.Command] = {}
+    for name, command in group.commands.items():
+        whole = f"{path} {name}"
+        found |= commands(command, whole) if isinstance(command, click.Group) else {whole: command}
+    return found
 
 
 def _defaults(model: type[BaseModel], prefix: str) -> Iterator[tuple[str, str, str]]:
