@@ -47,6 +47,14 @@ requirements: setup ## each requirement with the tests that prove it; fails on a
 cases: setup ## each case of docs/requirements.md with the tests that keep it; fails on a gap
 	$(BIN)/python -m tests.requirements --cases
 
+.PHONY: chaos
+chaos: setup ## faults over the whole stack under load, then the invariants (MINUTES=10 SEED=…)
+	$(BIN)/python -m tests.chaos --minutes $(or $(MINUTES),10) $(if $(SEED),--seed $(SEED))
+
+.PHONY: partition
+partition: setup ## several hosts with links cut and mended (root on Linux, needs iproute2)
+	$(BIN)/python -m tests.partition
+
 .PHONY: bench
 bench: setup ## ratios to a plain HTTP loop and to plain dramatiq-pg (QUICK=1 for the short run)
 	$(BIN)/python -m bench $(if $(QUICK),--quick)
