@@ -59,7 +59,7 @@ def _origin(name: str, path: list[str]) -> str:
 
 def _about(owner: type[BaseModel], field: str) -> str | None:
     """The sentence under the field in the source: Python keeps none of it."""
-    body = ast.parse(inspect.cleandoc(inspect.getsource(owner))).body[0]
+    body = ast.parse(inspect.getsource(owner)).body[0]
     if not isinstance(body, ast.ClassDef):
         return None
     for statement, following in zip(body.body, body.body[1:], strict=False):

@@ -85,13 +85,16 @@ def _tick() -> dict[str, Any]:
         from scheduler import make_job
 
         stopping = threading.Event()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: stopping.set())
+        before = {
+            number: signal.signal(number, lambda *_: stopping.set()) for number in (signal.SIGTERM, signal.SIGINT)
+        }
         job = make_job(settings)
         try:
             done = retry_job.run(job, stopping)
         finally:
             job.engine.dispose()
+            for number, handler in before.items():
+                signal.signal(number, handler)
     outcomes = done.outcomes
     run_id: UUID = done.run_id
     return {

@@ -28,7 +28,7 @@ def test_help_names_every_command_and_loads_nothing_that_is_slow() -> None:
         timeout=60,
     )
 
-    for command in ("migrate", "web", "scheduler", "worker", "up", "demo", "quarantine", "config", "token"):
+    for command in ("migrate", "web", "scheduler", "worker", "up", "demo", "quarantine", "config", "token", "status"):
         assert re.search(rf"\b{command}\b", ended.stdout)
     imported = {match[1] for match in re.finditer(r"\| +(\S+)$", ended.stderr, re.MULTILINE)}
     assert "pin.cli" in imported
