@@ -121,5 +121,5 @@ def sinks_of(options: AlertOptions) -> tuple[Sink, ...]:
         url = url if url.endswith(_ALERTMANAGER_PATH) else url + _ALERTMANAGER_PATH
         found.append(Sink("alertmanager", url, options.timeout, options.runbooks_url))
     if options.webhook_url is not None:
-        found.append(Sink("webhook", options.webhook_url, options.timeout, options.runbooks_url))
+        found.append(Sink("webhook", options.webhook_url.get_secret_value(), options.timeout, options.runbooks_url))
     return tuple(found)

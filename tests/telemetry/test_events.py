@@ -4,6 +4,7 @@ import io
 import json
 import logging
 from collections.abc import Iterator
+from datetime import timedelta
 from threading import Event
 from typing import Any
 
@@ -13,11 +14,12 @@ from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from pydantic import SecretStr
 from sqlalchemy import Engine
 
 from pin import retry_job
 from pin.clock import new_id
-from pin.settings import AlertOptions, AuthOptions
+from pin.settings import AlertOptions, AuthOptions, SnapshotDetachRetryOptions
 from pin.telemetry import traces
 from pin.telemetry.logs import configure_logging, get_logger
 from pin.telemetry.redaction import redacted
@@ -28,6 +30,9 @@ from tests.serving import Keys
 from tests.telemetry.test_alerts import MakeJob
 from tests.waiting import eventually
 
+UNHURRIED = SnapshotDetachRetryOptions(
+    batch_size=10, max_run_duration=timedelta(seconds=20), lock_ttl=timedelta(seconds=30)
+)
 TOKEN = "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJuZXdzIn0.c2lnbmF0dXJl"
 PASSWORD = "hunter2-of-the-database"
 
@@ -86,7 +91,7 @@ def test_the_six_events_have_their_fields(
         return problem(404, "SELECTIONS_SNAPSHOT_NOT_FOUND") if str(unknown) in call.path else detached(call)
 
     with FakeSelections(answer) as fake:
-        settings = job_settings(fake.url)
+        settings = job_settings(fake.url, retry=UNHURRIED)
         stage(engine, [good, busy, unknown])
         with working(settings):
             summary = retry_job.run(make_retry_job(settings), Event())
@@ -137,8 +142,8 @@ def test_secrets_come_through_no_failing_path(
     token.write_text(TOKEN)
     with FakeSelections(_echo) as fake:
         auth = AuthOptions(public_keys=(keys.public,), m2m_token_file=token)
-        alerts = AlertOptions(webhook_url=f"http://hook:{PASSWORD}@127.0.0.1:9/")
-        settings = job_settings(fake.url, auth=auth, alerts=alerts)
+        alerts = AlertOptions(webhook_url=SecretStr(f"http://hook:{PASSWORD}@127.0.0.1:9/"))
+        settings = job_settings(fake.url, auth=auth, alerts=alerts, retry=UNHURRIED)
         [entry] = stage(engine, [new_id()])
         job = make_retry_job(settings)
         with working(settings):
