@@ -152,6 +152,10 @@ class AuthOptions(Section):
     """News signs its own m2m tokens with this key."""
     m2m_token_file: Path | None = None
     """Or reads the token from here, again after each 401 (a sidecar renews it)."""
+    token_url: str | None = None
+    """Or asks this OAuth 2.0 token endpoint for one, by client credentials."""
+    client_id: str = "news"
+    client_secret_file: Path | None = None
 
 
 class OpsOptions(Section):
@@ -243,6 +247,7 @@ class Settings(BaseSettings):
 def cross_field_faults(settings: Settings) -> Iterator[Fault]:
     """The rules that bind several fields (J7, G6), each as one fault naming the field to change."""
     retry, queue, worker, web = settings.retry, settings.queue, settings.worker, settings.web
+    auth = settings.auth
     call_time = -(-retry.batch_size // worker.concurrency) * retry.detach_call_timeout
     rules: list[tuple[str, object, bool, str]] = [
         (
@@ -298,6 +303,18 @@ def cross_field_faults(settings: Settings) -> Iterator[Fault]:
             settings.selections_url,
             _is_base_url(settings.selections_url),
             "must be an http or https URL without query and fragment",
+        ),
+        (
+            "auth.token_url",
+            auth.token_url,
+            auth.token_url is None or _is_base_url(auth.token_url),
+            "must be an http or https URL without query and fragment",
+        ),
+        (
+            "auth.client_secret_file",
+            auth.client_secret_file,
+            auth.token_url is None or auth.client_secret_file is not None,
+            "must name the file of the client's secret where auth.token_url is set",
         ),
         (
             "database_url",
