@@ -39,6 +39,8 @@ class Verdict:
     drained: float
     rows: dict[str, int]
     violations: list[str]
+    watched: bool = True
+    """Were sessions watched during the run (I5)."""
 
     def lines(self) -> list[str]:
         """The same, to be read."""
@@ -46,7 +48,11 @@ class Verdict:
         lines = ["at rest"]
         lines += [f"  {name:24} {count:8}" for name, count in self.rows.items()]
         lines += [f"  at rest {self.drained:.1f} s after the last fault", "invariants, each asked by SQL"]
-        lines += [f"  {name:4} {self._count(marks):5} violations  {what}" for name, marks, what in _INVARIANTS]
+        lines += [
+            f"  {name:4} {self._count(marks):5} violations  {what}"
+            for name, marks, what in _INVARIANTS
+            if self.watched or name != "I5"
+        ]
         i4 = (
             f"       I4: {counted.claimed} attempts counted, each with its message; {counted.answered} have their"
             f" history; {counted.worker_away} were cut short while a worker was away, {counted.waited} waited in the"
