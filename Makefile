@@ -47,6 +47,10 @@ requirements: setup ## each requirement with the tests that prove it; fails on a
 cases: setup ## each case of docs/requirements.md with the tests that keep it; fails on a gap
 	$(BIN)/python -m tests.requirements --cases
 
+.PHONY: faults
+faults: setup ## a process ended at its every border, then the invariants
+	$(BIN)/python -m tests.faults
+
 .PHONY: chaos
 chaos: setup ## faults over the whole stack under load, then the invariants (MINUTES=10 SEED=…)
 	$(BIN)/python -m tests.chaos --minutes $(or $(MINUTES),10) $(if $(SEED),--seed $(SEED))
