@@ -1,7 +1,7 @@
 """One sentence on how the job stands, and what to do: a pure function over facts, by the alert rules' thresholds (J27).
 
 Paused      an operator has paused the job
-NoRunner    no successful run for over 15 min, and nobody runs
+NoRunner    nobody runs, or no run has succeeded for over 15 min
 HeldBack    batches lie unconsumed: no worker takes them
 Stuck       entries wait and none gets through: on what
 Draining    a backlog is being delivered: for how long still
@@ -71,6 +71,11 @@ class Limits:
         return 2 * self.polling_interval
 
     @property
+    def unconsumed(self) -> timedelta:
+        """A batch that lies longer than this raises the alert on batches nobody takes: 2 min by default."""
+        return 3 * self.lease
+
+    @property
     def no_run(self) -> timedelta:
         """15 min, or three ticks where they are rarer."""
         return max(NO_RUN_AFTER, 3 * self.polling_interval)
@@ -100,6 +105,7 @@ def judge(facts: Facts, limits: Limits) -> Verdict:
         or _held_back(facts, limits)
         or _runs_end_badly(facts)
         or _stuck(facts)
+        or _no_success(facts, limits)
         or _under_way(facts, limits)
     )
 
@@ -146,7 +152,7 @@ def _no_runner(facts: Facts, limits: Limits) -> Verdict | None:
 def _held_back(facts: Facts, limits: Limits) -> Verdict | None:
     batches = facts.batches
     unconsumed = batches.queued + batches.expired
-    if not unconsumed or batches.unconsumed_seconds <= limits.lease.total_seconds():
+    if not unconsumed or batches.unconsumed_seconds <= limits.unconsumed.total_seconds():
         return None
     lain = span(timedelta(seconds=batches.unconsumed_seconds))
     noun = "batch lies" if unconsumed == 1 else "batches lie"
@@ -154,7 +160,7 @@ def _held_back(facts: Facts, limits: Limits) -> Verdict | None:
         VerdictKind.HELD_BACK,
         f"Held back: {unconsumed} {noun} unconsumed, for up to {lain}; {_count(facts.waiting.pending)} waiting.",
         "No worker takes them: start or mend the workers (pin worker).",
-        "backlog",
+        "unconsumed",
     )
 
 
@@ -200,6 +206,22 @@ def _stuck(facts: Facts) -> Verdict | None:
         "See whether selections' internal API can be reached (pin doctor); the backlog drains by itself once it can.",
         "backlog",
         stuck_on=worst.error,
+    )
+
+
+def _no_success(facts: Facts, limits: Limits) -> Verdict | None:
+    """Runs come and go, and none succeeds: the alert on it fires, whether anything waits or not (J27, G20)."""
+    tick, run = facts.last_tick, facts.last_run
+    if tick is None or run is None or tick.result == RunResult.PAUSED or not _long_without_success(facts, limits):
+        return None
+    if facts.last_success is None and run.result not in {RunResult.FAILED, RunResult.LOCK_LOST}:
+        return None  # the first runs of a new fleet
+    waiting = _count(facts.waiting.pending)
+    return Verdict(
+        VerdictKind.NO_RUNNER,
+        f"No run has succeeded {_since(facts)}: the last ended as {run.result}; {waiting} waiting.",
+        "Look at the last runs (pin runs list), the scheduler's log and the database (pin doctor).",
+        "no-runs",
     )
 
 

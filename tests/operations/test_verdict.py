@@ -83,9 +83,9 @@ OVERDUE = waits(40, oldest=OLD, overdue=40)
         (replace(GOOD, last_run=run(RunResult.HALTED, "HTTP 401"), waiting=waits(3)), "Stuck", "Stuck on HTTP 401"),
         (replace(GOOD, last_run=run(RunResult.FAILED), waiting=waits(3)), "Stuck", "the last run ended as Failed"),
         (replace(GOOD, last_run=run(RunResult.FAILED)), "Delivering", "nothing waits"),
-        (replace(GOOD, batches=Batches(1, 0, 0, 0, 41.0)), "HeldBack", "1 batch lies unconsumed, for up to 41 s"),
+        (replace(GOOD, batches=Batches(1, 0, 0, 0, 121.0)), "HeldBack", "1 batch lies unconsumed, for up to 2 min"),
         (replace(GOOD, batches=Batches(0, 1, 2, 0, 300.0)), "HeldBack", "2 batches lie unconsumed, for up to 5 min"),
-        (replace(GOOD, batches=Batches(1, 0, 0, 0, 39.0)), "Delivering", "nothing waits"),
+        (replace(GOOD, batches=Batches(1, 0, 0, 0, 119.0)), "Delivering", "nothing waits"),
         (replace(GOOD, last_tick=None, last_run=None, last_success=None), "NoRunner", "no run has ever been recorded"),
         (
             replace(GOOD, last_tick=run(RunResult.COMPLETED, minutes=16), last_success=ago(minutes=16)),
@@ -98,6 +98,15 @@ OVERDUE = waits(40, oldest=OLD, overdue=40)
             "NoRunner",
             "process 7 (pin-runner-lock on 10.0.0.7) has held the lock for 20 min, and no run has succeeded for 20 min",
         ),
+        # Runs come and go and none succeeds, though nothing waits.
+        (
+            replace(GOOD, last_run=run(RunResult.FAILED), last_success=ago(minutes=16)),
+            "NoRunner",
+            "No run has succeeded for 16 min: the last ended as Failed",
+        ),
+        (replace(GOOD, last_run=run(RunResult.STOPPED), last_success=None), "Delivering", "nothing waits"),
+        (replace(GOOD, last_run=run(RunResult.FAILED), last_success=None), "NoRunner", "No run has succeeded yet"),
+        (replace(GOOD, last_tick=run(RunResult.PAUSED), last_success=ago(hours=2)), "Delivering", "nothing waits"),
         (replace(GOOD, lock=replace(HOLDER, held_seconds=200)), "Delivering", "nothing waits"),
         (
             replace(GOOD, pause=Pause("ada", "deploy", ago(minutes=30)), last_tick=None, waiting=OVERDUE),
