@@ -74,5 +74,7 @@ def backlog(connection: Connection, *, pending: int, now: datetime, window: time
 
 def lags(connection: Connection, *, since: datetime, edges: Sequence[float]) -> list[int]:
     """How many were delivered since then, by seconds from the intent to Done: below each of `edges`, and above all."""
-    found = {row[0]: row[1] for row in connection.execute(_LAGS, {"since": since, "edges": list(edges)})}
+    found = {
+        row[0]: row[1] for row in connection.execute(_LAGS, {"since": since, "edges": [float(edge) for edge in edges]})
+    }
     return [found.get(number, 0) for number in range(len(edges) + 1)]

@@ -16,7 +16,8 @@ from web.ops.page import html
 WINDOWS = {"1h": (timedelta(hours=1), timedelta(minutes=1)), "24h": (timedelta(hours=24), timedelta(minutes=15))}
 """Length and step of the charts, by what the URL says."""
 
-_DRAINED_FROM = timedelta(hours=6)
+_DRAINED_FROM, _DRAINED_BY = timedelta(hours=1), timedelta(seconds=5)
+"""How far back, and how closely, the peak is looked for that a backlog drains from."""
 _TONES = {
     VerdictKind.DELIVERING: "good",
     VerdictKind.DRAINING: "good",
@@ -50,9 +51,7 @@ def _live(console: Console) -> dict[str, Any]:
     peak = status.pending
     if status.pending:
         with console.engine.connect() as connection:
-            points = series.backlog(
-                connection, pending=status.pending, now=now, window=_DRAINED_FROM, step=timedelta(minutes=1)
-            )
+            points = series.backlog(connection, pending=status.pending, now=now, window=_DRAINED_FROM, step=_DRAINED_BY)
         peak = max(status.pending, *(point.pending for point in points))
     return {
         "status": status,
