@@ -64,12 +64,15 @@ def specs(options: StackOptions, database_url: str, keys: LocalKeys | None) -> l
         return ChildSpec(name, role, (*pin, "web"), shared | own, ready_url=f"{_url(options.host, port)}/health/ready")
 
     def numbered(kind: str, role: Role, count: int, lines: int) -> list[ChildSpec]:
+        # A configured port is the first one's; the others take a free one and say which.
+        port = f"PIN_METRICS__{kind.upper()}_PORT"
+        others = {port: "0"} if port in shared else {}
         return [
             ChildSpec(
                 f"{kind}-{number}",
                 role,
                 (*pin, kind),
-                shared,
+                shared if number == 1 else shared | others,
                 ready_line=None if options.quiet else f"{kind} started",
                 ready_lines=lines,
             )

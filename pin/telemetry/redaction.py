@@ -23,8 +23,15 @@ _RULES = (
 )
 
 
+_SIGNS = ("eyj", "://", "bearer", "basic", "passw", "detail:", "[parameters")
+"""One of these, in lower case, is in every text that a rule changes; to look for them costs a hundredth of the rules."""
+
+
 def redacted(text: str) -> str:
     """`text` without tokens, passwords and quoted rows; everything else as it stands."""
+    low = text.lower()
+    if not any(sign in low for sign in _SIGNS):
+        return text
     for pattern, instead in _RULES:
         text = pattern.sub(instead, text)
     return text

@@ -2,12 +2,14 @@
 
 import json
 import re
+import shlex
 import subprocess
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 import yaml
 from prometheus_client import Counter, Histogram
@@ -19,6 +21,7 @@ import pin.selections  # noqa: F401 - likewise
 import scheduler  # noqa: F401 - likewise
 from db.gauges import StateCollector
 from pin.alert_sinks import RUNBOOK
+from pin.cli import cli
 from pin.clock import utc_now
 from pin.delivery import policy_of
 from pin.operations.verdict import NO_RUN_AFTER, Limits
@@ -142,6 +145,23 @@ def test_each_alert_has_a_page_and_each_page_its_alert() -> None:
     assert RUNBOOK in linked, "what the product's own alerts link to"
     index = (_RUNBOOKS / "README.md").read_text(encoding="utf-8")
     assert set(re.findall(r"\]\(([\w-]+\.md)\)", index)) == pages - {"README.md"}
+
+
+@pytest.mark.req("J29", "D15")
+def test_the_commands_and_pages_that_the_runbooks_name_are_there() -> None:
+    pages = set(re.findall(r"`(/ops[^`{?<]*)", (_RUNBOOKS.parent / "console.md").read_text(encoding="utf-8")))
+    for path in _RUNBOOKS.glob("*.md"):
+        for page in re.findall(r"`(/ops[^`?<]*)", path.read_text(encoding="utf-8")):
+            assert page in pages, f"{path.name}: {page}"
+        for span in re.findall(r"`(pin [^`]+)`", path.read_text(encoding="utf-8")):
+            command: click.Command = cli
+            for word in shlex.split(span)[1:]:
+                if isinstance(command, click.Group):
+                    assert word in command.commands, f"{path.name}: {span}"
+                    command = command.commands[word]
+                elif word.startswith("--"):
+                    options = {option for parameter in command.params for option in parameter.opts}
+                    assert word in options, f"{path.name}: {span}"
 
 
 @pytest.mark.req("J28", "J27", "G19", "G18")

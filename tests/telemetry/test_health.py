@@ -21,6 +21,7 @@ from db.embedded import EmbeddedServer
 from db.runner_lock import runner_lock
 from pin.retry_job import RetryJob
 from pin.settings import MetricsOptions, Settings
+from pin.stack.plan import StackOptions, specs
 from pin.stack.ports import free_ports
 from pin.telemetry.multiprocess import fresh_folder, serves_for_all
 from pin.telemetry.pulse import Pulse
@@ -171,6 +172,15 @@ def test_the_server_answers_beside_a_silent_client_and_names_a_fault_by_its_clas
         assert get(server.port, "/metrics?name=x").text == "x 1\n"
         with pytest.raises(OSError, match="in use"):
             TelemetryServer("127.0.0.1", server.port, Probes(broken, broken, bytes)).start()
+
+
+@pytest.mark.req("C6")
+def test_of_several_workers_in_one_stack_the_first_has_the_port(tmp_path: Path) -> None:
+    configured = {"PIN_METRICS__WORKER_PORT": "9102"}
+    for environment, ports in ((configured, ["9102", "0"]), ({}, [None, None])):
+        options = StackOptions(tmp_path, environment, news_port=1, selections_port=2, workers=2)
+        workers = [spec for spec in specs(options, "postgresql://x", None) if spec.name.startswith("worker")]
+        assert [spec.environment.get("PIN_METRICS__WORKER_PORT") for spec in workers] == ports
 
 
 @pytest.mark.req("J26", "J6")
