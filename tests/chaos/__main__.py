@@ -13,16 +13,14 @@ from tests.chaos.schedule import Fault, Kind, schedule
 
 _LONGEST = 120.0  # minutes
 
-# Written for the breakages: a backlog to claim; then news frozen in its first calls, and a worker in its batch, long
-# enough for the job to try the same entries meanwhile, so that what they have to tell comes late.
+# Written for the breakages: calls that hang, and a backlog to claim; then news frozen in its first calls, and a worker
+# in its batch, long enough for the job to try the same entries meanwhile, so that what they have to tell comes late.
 SELF_CHECK = [
-    Fault(2.5, Kind.SELECTIONS, str(Mode.UNAVAILABLE), 1.5),
-    Fault(4.5, Kind.SELECTIONS, str(Mode.DEAF), 13.0),
-    Fault(5.0, Kind.STOP, "news", 3.0),
-    Fault(6.5, Kind.STOP, "worker-1", 4.5),
-    Fault(8.8, Kind.STOP, "news", 3.0),
-    Fault(12.0, Kind.STOP, "worker-2", 4.5),
-    Fault(12.6, Kind.STOP, "news", 3.0),
+    Fault(2.5, Kind.SELECTIONS, str(Mode.DEAF), 15.5),
+    Fault(6.0, Kind.FREEZE, "news", 3.0),
+    Fault(7.5, Kind.FREEZE, "worker-1", 4.5),
+    Fault(9.8, Kind.FREEZE, "news", 3.0),
+    Fault(13.5, Kind.FREEZE, "news", 3.0),
 ]
 SELF_CHECK_SECONDS = 18.0
 NOTICED = {

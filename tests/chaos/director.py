@@ -35,6 +35,7 @@ class Director:
         self._say = say
         self._mode_of: Fault | None = None
         self._since: dict[str, datetime] = {}
+        self._ending: set[str] = set()  # a child of theirs was killed: they end within seconds, and are mended then
         self.frozen_until = 0.0
         """Monotonic: until then a process may sit in a transaction for no fault of its own."""
 
@@ -83,12 +84,16 @@ class Director:
         if fault.kind is Kind.KILL_CHILD:
             if (child := self._fleet.descendant(name)) is not None:
                 self._gone(name)
+                self._ending.add(name)
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(child, signal.SIGKILL)
             return None
         self._gone(name)
         if fault.kind is Kind.KILL:
             self._fleet.kill(name)
+            return lambda: self._fleet.start(name)
+        if fault.kind is Kind.TERMINATE:
+            self._fleet.terminate(name)
             return lambda: self._fleet.start(name)
         self._fleet.freeze(name)
         self.frozen_until = max(self.frozen_until, time.monotonic() + fault.lasts + 1.0)
@@ -139,7 +144,8 @@ class Director:
             self._say(f"        {name} had ended and is started again")
             self.mended[name.rstrip("-12")] += 1
             self._gone(name)
-        for name in list(self._since):
+            self._ending.discard(name)
+        for name in self._since.keys() - self._ending:
             if self._fleet.is_ready(name):
                 self._back(name)
 

@@ -54,6 +54,8 @@ class Fleet:
     def start(self, name: str) -> None:
         """Start it, again if it has ended; does not wait."""
         self._away.discard(name)
+        if self._children[name].exit_code() is None:
+            self._children[name].kill_group()  # one that was told to end, and has not
         with self._inside(name):
             self._children[name].start()
 
@@ -90,6 +92,11 @@ class Fleet:
         self._away.add(name)
         self._frozen.discard(name)
         self._children[name].kill_group()
+
+    def terminate(self, name: str) -> None:
+        """SIGTERM it. It stays away until it is started."""
+        self._away.add(name)
+        self._children[name].terminate()
 
     def freeze(self, name: str) -> None:
         """SIGSTOP it and its descendants."""

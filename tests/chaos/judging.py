@@ -47,7 +47,7 @@ class Verdict:
         counted = self.attempts
         lines = ["at rest"]
         lines += [f"  {name:24} {count:8}" for name, count in self.rows.items()]
-        lines += [f"  at rest {self.drained:.1f} s after the last fault", "invariants, each asked by SQL"]
+        lines += [f"  at rest {self.drained:.1f} s after every process was up again", "invariants, each asked by SQL"]
         lines += [
             f"  {name:4} {self._count(marks):5} violations  {what}"
             for name, marks, what in _INVARIANTS

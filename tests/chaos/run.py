@@ -41,7 +41,7 @@ from tests.chaos.stack import by_way_of, plan, server_of, user_token
 from tests.chaos.writers import Ledger, Writers
 
 AUTHORS = 4
-_IDLE_LIMIT = 0.6  # seconds in an open transaction; a call that hangs takes 0.7
+_IDLE_LIMIT = 0.7  # seconds in an open transaction; a call that hangs takes 1.0
 _IMPOSSIBLE_EVERY = 4.0
 
 Say = Callable[[str], None]
@@ -127,20 +127,27 @@ def _operate(engine: Engine, done: collections.Counter[str], hopeless: set[UUID]
 def _watcher(server: EmbeddedServer, director: Director) -> Iterator[set[str]]:
     """Looks for sessions that sit in a transaction as long as a call takes (I5)."""
     found: set[str] = set()
+    sessions: list[psycopg.Connection[Any]] = []
 
     def look() -> None:
         if time.monotonic() < director.frozen_until:
             return
-        with (
-            contextlib.suppress(psycopg.Error),
-            psycopg.connect(server.url(), autocommit=True, application_name="pin-faults-watcher") as connection,
-        ):
-            seen = witness.idle_in_transaction(connection, _IDLE_LIMIT)
-            if time.monotonic() > director.frozen_until:
-                found.update(seen)
+        try:
+            if not sessions:
+                name = "pin-faults-watcher"
+                sessions.append(psycopg.connect(server.url(), autocommit=True, application_name=name))
+            seen = witness.idle_in_transaction(sessions[0], _IDLE_LIMIT)
+        except psycopg.Error:  # the database is away
+            while sessions:
+                sessions.pop().close()
+            return
+        if time.monotonic() > director.frozen_until:
+            found.update(seen)
 
-    with _repeating(look, 0.1):
+    with _repeating(look, 0.05):
         yield found
+    while sessions:
+        sessions.pop().close()
 
 
 @contextmanager

@@ -13,7 +13,10 @@ class Kind(StrEnum):
 
     KILL = "kill"
     KILL_CHILD = "kill a child of"
-    STOP = "stop"
+    FREEZE = "freeze"
+    """SIGSTOP, and SIGCONT later."""
+    TERMINATE = "terminate"
+    """SIGTERM; what has not ended when it is to start again is killed, as a deployment does."""
     RESTART = "restart"
     CRASH = "crash"
     END_SESSIONS = "end sessions of"
@@ -50,10 +53,12 @@ _DECK: tuple[tuple[Kind, tuple[str, ...], float, float], ...] = (
     (Kind.KILL, ("news",), 0.2, 1.5),
     (Kind.KILL, ("selections",), 0.2, 3.0),
     (Kind.KILL_CHILD, WORKERS, 0.0, 0.0),
-    (Kind.STOP, WORKERS, 1.0, 7.0),
-    (Kind.STOP, SCHEDULERS, 1.0, 7.0),
-    (Kind.STOP, ("news",), 0.5, 4.0),
-    (Kind.STOP, ("selections",), 0.5, 4.0),
+    (Kind.FREEZE, WORKERS, 1.0, 7.0),
+    (Kind.FREEZE, SCHEDULERS, 1.0, 7.0),
+    (Kind.FREEZE, ("news",), 0.5, 4.0),
+    (Kind.FREEZE, ("selections",), 0.5, 4.0),
+    (Kind.TERMINATE, (*WORKERS, *SCHEDULERS), 0.5, 5.0),
+    (Kind.TERMINATE, ("news", "selections"), 0.5, 3.0),
     (Kind.RESTART, (DATABASE,), 0.0, 1.5),
     (Kind.CRASH, (DATABASE,), 0.0, 1.0),
     (Kind.END_SESSIONS, ("pin-runner-lock",), 0.0, 0.0),
