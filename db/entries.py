@@ -75,6 +75,9 @@ class AuditEntry:
     occurred_at: datetime
 
 
+OF_SNAPSHOT = "(snapshot_id = :snapshot AND status <> 'Done' OR snapshot_id = :snapshot AND status = 'Done')"
+"""The entries of a snapshot, said so that both partial indexes serve it."""
+
 _STORED = f"{COLUMNS}, last_error, outcome_due, updated_at"
 
 _ONE = text(f"SELECT {_STORED} FROM news.snapshot_detach_outbox WHERE id = :id")
@@ -85,7 +88,7 @@ _OF_POST = text(f"""
 
 _OF_SNAPSHOT = text(f"""
     SELECT {_STORED} FROM news.snapshot_detach_outbox
-    WHERE snapshot_id = :id ORDER BY created_at DESC, id DESC LIMIT :limit
+    WHERE {OF_SNAPSHOT} ORDER BY created_at DESC, id DESC LIMIT :limit
 """)
 
 _ATTEMPT = (
@@ -150,7 +153,7 @@ def of_post(connection: Connection, post_id: UUID, limit: int) -> list[StoredEnt
 
 def of_snapshot(connection: Connection, snapshot_id: UUID, limit: int) -> list[StoredEntry]:
     """The entries of a snapshot, newest first; at most one of them is not Done."""
-    return [_stored(row) for row in connection.execute(_OF_SNAPSHOT, {"id": snapshot_id, "limit": limit})]
+    return [_stored(row) for row in connection.execute(_OF_SNAPSHOT, {"snapshot": snapshot_id, "limit": limit})]
 
 
 def attempts(connection: Connection, entry_id: UUID) -> list[AttemptRow]:

@@ -51,7 +51,9 @@ _KNOWN = text("""
         (SELECT status FROM news.snapshot_detach_outbox o WHERE o.snapshot_id = s.id AND o.status <> 'Done') AS active,
         coalesce(
             (SELECT post_id FROM news.post_block b WHERE b.snapshot_id = s.id ORDER BY version DESC LIMIT 1),
-            (SELECT post_id FROM news.snapshot_detach_outbox o WHERE o.snapshot_id = s.id LIMIT 1)
+            (SELECT post_id FROM news.snapshot_detach_outbox o WHERE o.snapshot_id = s.id AND o.status <> 'Done'),
+            (SELECT post_id FROM news.snapshot_detach_outbox o
+             WHERE o.snapshot_id = s.id AND o.status = 'Done' LIMIT 1)
         ) AS post_id
     FROM unnest(CAST(:ids AS uuid[])) AS s (id)
     ORDER BY s.id

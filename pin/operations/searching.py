@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Any
 from uuid import UUID
 
-from db.entries import Condition
+from db.entries import OF_SNAPSHOT, Condition
 from pin.contract import Reason
 from pin.outbox import Status
 from pin.settings import parse_timespan
@@ -57,7 +57,8 @@ def _free(token: str) -> Condition:
     if ":" in token:
         raise SearchError(token, f"no such token; known are {' '.join(TOKENS)}")
     id_ = _uuid(token, token, f"neither an id nor a token; tokens are {' '.join(TOKENS)}")
-    return Condition("(id = :any OR snapshot_id = :any OR post_id = :any)", {"any": id_})
+    found = OF_SNAPSHOT.replace(":snapshot", ":any")  # a name of its own: snapshot: may be given beside it
+    return Condition(f"(id = :any OR post_id = :any OR {found})", {"any": id_})
 
 
 def _uuid(token: str, value: str, rule: str = "must be a whole id") -> UUID:
@@ -107,6 +108,10 @@ def _kind(token: str, value: str, _: datetime) -> Condition:
     return Condition("is_guard" if value.lower() == "guard" else "NOT is_guard", {})
 
 
+def _snapshot(token: str, value: str, _: datetime) -> Condition:
+    return Condition(OF_SNAPSHOT, {"snapshot": _uuid(token, value)})
+
+
 def _id_in(column: str) -> Callable[[str, str, datetime], Condition]:
     def made(token: str, value: str, _: datetime) -> Condition:
         values: dict[str, Any] = {f"of_{column}": _uuid(token, value)}
@@ -119,7 +124,7 @@ _MAKERS: Mapping[str, Callable[[str, str, datetime], Condition]] = MappingProxyT
     {
         "state": _state,
         "post": _id_in("post_id"),
-        "snapshot": _id_in("snapshot_id"),
+        "snapshot": _snapshot,
         "id": _id_in("id"),
         "error": _error,
         "reason": _reason,

@@ -5,12 +5,15 @@ import os
 import signal
 import subprocess
 from datetime import timedelta
+from pathlib import Path
 from uuid import UUID
 
 import pytest
 from sqlalchemy import Engine, make_url
 
+from pin.cli.opening import settings_here
 from pin.clock import new_id, utc_now
+from pin.stack.local import ensure_keys, published_database
 from tests.acceptance.processes import PIN, started
 from tests.cli.conftest import Pin
 from tests.job.scene import change, stage
@@ -226,3 +229,21 @@ def test_completion_completes_nouns() -> None:
         timeout=60,
     )
     assert "quarantine" in ended.stdout
+
+
+@pytest.mark.req("C6")
+def test_beside_a_running_local_stack_nothing_need_be_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, database: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    keys = ensure_keys(tmp_path / ".pin")
+    alone = settings_here()
+    with published_database(tmp_path / ".pin", database):
+        beside = settings_here()
+        monkeypatch.setenv("PIN_SELECTIONS_URL", "http://elsewhere")
+        told = settings_here()
+
+    assert (alone.selections_url, alone.auth.m2m_private_key) == ("http://127.0.0.1:8000", None)
+    assert (beside.database_url, beside.selections_url) == (database, "http://127.0.0.1:8001")
+    assert beside.auth.m2m_private_key == keys.private
+    assert (told.database_url, told.selections_url) == (database, "http://elsewhere")

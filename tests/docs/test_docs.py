@@ -105,6 +105,33 @@ def test_the_rows_of_commands_name_their_options() -> None:
         assert set(re.findall(r"--[a-z-]+", takes)) == options - {"--output"}, name
 
 
+@pytest.mark.req("C6", "J29")
+def test_commands_on_the_pages_are_there_with_their_options() -> None:
+    known = commands()
+    told = 0
+    for path in _PAGES:
+        for span in re.findall(r"\bpin ((?:[a-z0-9]+ ?)+[^`\n]*)`", _code(path)):
+            words = span.split()
+            names = [" ".join(["pin", *words[:length]]) for length in (3, 2, 1)]
+            name = next((one for one in names if one in known), None)
+            if name is None:
+                assert any(one.startswith(f"pin {words[0]} ") for one in known), f"{path.name}: pin {span}"
+                continue
+            options = {option for one in known[name].params for option in one.opts} | {"--help"}
+            given = set(re.findall(r"(?<=\s)--[a-z-]+", span))
+            assert given <= options, f"{path.name}: pin {span}"
+            told += 1
+    assert told > len(known)
+
+
+@pytest.mark.req("J29")
+def test_every_verdict_that_asks_for_somebody_has_its_runbook() -> None:
+    source = (ROOT / "pin" / "operations" / "verdict.py").read_text(encoding="utf-8")
+    named = set(re.findall(r'^\s+"([a-z-]+)",$', source, re.MULTILINE))
+    assert {"backlog", "no-runs", "unconsumed"} <= named
+    assert [name for name in named if not (DOCS / "runbooks" / f"{name}.md").exists()] == []
+
+
 @pytest.mark.req("J27", "J29")
 def test_verdicts_tokens_actions_and_plans_are_listed() -> None:
     text = page("cli.md")

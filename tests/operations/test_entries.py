@@ -5,8 +5,9 @@ from datetime import datetime, timedelta
 from uuid import UUID
 
 import pytest
-from sqlalchemy import Engine
+from sqlalchemy import Engine, text
 
+from db.entries import OF_SNAPSHOT
 from pin.clock import new_id, utc_now
 from pin.operations import paging, requeue
 from pin.operations.entries import COUNT_UP_TO, EntryLife, NextKind, SearchError, search, show
@@ -192,3 +193,13 @@ def test_what_comes_next_is_said_for_every_state(engine: Engine) -> None:
         found = life_of(engine, entry, now).next
         assert (found.kind, found.at) == (kind, at)
     assert show(engine, new_id(), now=now, retry=RETRY) is None
+
+
+@pytest.mark.req("J29")
+def test_the_entries_of_a_snapshot_are_found_by_index(engine: Engine) -> None:
+    with engine.begin() as connection:
+        connection.exec_driver_sql("SET LOCAL enable_seqscan = off")
+        statement = f"EXPLAIN SELECT FROM news.snapshot_detach_outbox WHERE {OF_SNAPSHOT}"
+        plan = "\n".join(row[0] for row in connection.execute(text(statement), {"snapshot": new_id()}))
+    assert "ux_sdo_snapshot" in plan
+    assert "ix_sdo_snapshot_done" in plan

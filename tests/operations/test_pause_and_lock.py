@@ -50,8 +50,9 @@ def test_a_pause_stops_a_run_between_two_batches(
     engine: Engine, job_settings: MakeJobSettings, make_retry_job: MakeJob, selections_url: str
 ) -> None:
     settings = job_settings(selections_url)
-    retry = settings.retry.model_copy(update={"batch_size": 1})
-    job = make_retry_job(settings.model_copy(update={"retry": retry}))
+    retry = settings.retry.model_copy(update={"batch_size": 1, "detach_call_timeout": timedelta(seconds=5)})
+    settings = settings.model_copy(update={"retry": retry})
+    job = make_retry_job(settings)
     stage(engine, active_snapshots(engine, 5))
 
     def hand_over_and_pause(*arguments: object) -> UUID:

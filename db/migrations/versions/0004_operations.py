@@ -51,6 +51,8 @@ STATEMENTS = (
     """,
     "CREATE INDEX ix_sdq_canary ON news.snapshot_detach_requeue (id) WHERE state = 'Canary'",
     "CREATE INDEX ix_sdo_created ON news.snapshot_detach_outbox (created_at, id)",
+    # With ux_sdo_snapshot it finds every entry of a snapshot, and only the last change of a row has to write it.
+    "CREATE INDEX ix_sdo_snapshot_done ON news.snapshot_detach_outbox (snapshot_id) WHERE status = 'Done'",
     "CREATE INDEX ix_sda_recorded ON news.snapshot_detach_attempt (recorded_at)",
 )
 
