@@ -63,6 +63,10 @@ partition: setup ## several hosts with links cut and mended (root on Linux, need
 bench: setup ## ratios to a plain HTTP loop and to plain dramatiq-pg (QUICK=1 for the short run)
 	$(BIN)/python -m bench $(if $(QUICK),--quick)
 
+.PHONY: screenshots
+screenshots: setup ## the console's pictures in docs/images, made anew (needs chromium)
+	PIN_TEST_SCREENSHOTS=docs/images CI=true $(BIN)/pytest -n0 tests/console/test_in_chromium.py tests/console/test_an_outage.py
+
 .PHONY: lock
 lock: ## resolve requirements.lock again (needs uv on the PATH)
 	uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --group dev pyproject.toml -o requirements.lock

@@ -25,6 +25,8 @@ FLAGS = [
 AXE = Path(__file__).parent / "vendor" / "axe-4.14.1.min.js"
 IMAGES = os.environ.get("PIN_TEST_SCREENSHOTS")
 """Where to keep screenshots; `make screenshots` says docs/images."""
+KEPT = {"now-light", "now-phone", "entry-dark", "quarantine-light", "now-draining"}
+"""The screens that the pages of docs/ show."""
 
 
 @pytest.fixture(scope="module")
@@ -82,5 +84,5 @@ def violations(page: Page) -> list[str]:
 
 def keep_image(page: Page, name: str) -> None:
     """Keep what is seen now, where the run was told to (PIN_TEST_SCREENSHOTS)."""
-    if IMAGES:
-        page.screenshot(path=Path(IMAGES) / f"{name}.png", animations="disabled")
+    if IMAGES and name in KEPT:
+        page.screenshot(path=Path(IMAGES) / f"{name}.png", animations="disabled", full_page=name == "now-light")

@@ -169,7 +169,6 @@ def _audited(page: Page, count: int, plan: UUID) -> None:
     assert OPERATOR in said
     assert "selections runs again" in said
     assert str(plan) in said
-    keep_image(page, "audit-outage")
     page.locator("tbody a").first.click()
     timeline = page.locator(".timeline").inner_text().lower()
     assert "requeue by otto: selections runs again" in timeline

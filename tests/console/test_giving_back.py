@@ -68,7 +68,9 @@ def test_the_preview_freezes_the_set_and_moves_nothing(operator: Visitor, engine
         ids = seeds.entries(connection, now, 3, status="Quarantined", error="HTTP 503", attempts=12)
     plan = _preview(operator, what="group", group=_group(operator, "HTTP 503"))
     assert _states(engine, ids) == {"Quarantined": 3}
-    assert "nothing has moved yet" in Reading(operator.get(plan).text).text
+    said = Reading(operator.get(plan).text).text
+    assert "nothing has moved yet" in said
+    assert "pin quarantine requeue --error 'HTTP 503' --reason WHY" in said
     with engine.begin() as connection:
         later = seeds.entries(connection, now, 2, status="Quarantined", error="HTTP 503")
     assert operator.change(f"{plan}/start", reason="mended", canary="0").status_code == 303
@@ -77,7 +79,7 @@ def test_the_preview_freezes_the_set_and_moves_nothing(operator: Visitor, engine
     assert {id_ for *_, id_ in _audit(engine)} == set(ids)
     said = Reading(operator.get(plan).text).text
     assert "Requeued 3 of 3" in said
-    assert "pin quarantine requeue --error 'HTTP 503' --reason WHY" in said
+    assert f"pin quarantine plan show {plan.rpartition('/')[2]}" in said
 
 
 @pytest.mark.parametrize("fails", [False, True], ids=["delivered", "fails-again"])

@@ -1,5 +1,7 @@
 """The audit: who did what to which entries, and why."""
 
+from collections.abc import Mapping
+
 from litestar import Response, get
 
 from pin.operations import audit, paging
@@ -40,4 +42,9 @@ def audit_page(request: AnyRequest, console: InjectedConsole) -> Response[bytes]
         kept=kept,
         first=not after,
         actions=audit.ACTIONS,
+        twin=wording.command("pin", "audit", "list", *_options(asked)),
     )
+
+
+def _options(asked: Mapping[str, str]) -> list[str]:
+    return [word for name, value in asked.items() if value for word in (f"--{name}", value)]

@@ -57,12 +57,22 @@ def _live(console: Console) -> dict[str, Any]:
         "status": status,
         "tone": _tone(status),
         "peak": peak,
+        "runbook": _runbook(console, status.verdict.runbook),
         "polling": wording.span(console.settings.retry.polling_interval),
         "limits": {
             "age": status.oldest_age > status.age_limit,
             "tick": status.next_tick is not None and now - status.next_tick > console.settings.retry.polling_interval,
         },
     }
+
+
+def _runbook(console: Console, name: str | None) -> tuple[str, str | None] | None:
+    """The runbook's name, and where it is served if the settings say where."""
+    if name is None:
+        return None
+    alerts = console.settings.alerts
+    told = "runbooks_url" in alerts.model_fields_set and alerts.runbooks_url.startswith(("http://", "https://"))
+    return f"docs/runbooks/{name}.md", f"{alerts.runbooks_url.rstrip('/')}/{name}.md" if told else None
 
 
 def _tone(status: Status) -> str:

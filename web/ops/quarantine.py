@@ -1,7 +1,5 @@
 """Quarantine: groups by error, and giving entries back by a plan: preview, reason, a few first, then the rest."""
 
-from uuid import UUID
-
 from litestar import Response, get, post
 from litestar.params import FromPath, RawBody
 
@@ -182,15 +180,18 @@ def _number(text: str) -> int:
 
 
 def _twin(found: plans.PlanView) -> str:
+    """The command for what the page offers: to give the set back, or, once that is done, to look at it."""
     plan = found.plan
-    words: list[str | UUID] = ["pin", "quarantine", "requeue"]
+    words: list[object] = ["pin", "quarantine", "requeue"]
+    if plan.state is not PlanState.PREVIEWED:
+        return wording.command("pin", "quarantine", "plan", "show", plan.id)
     if plan.filter == "all":
         words.append("--all")
     elif plan.filter.startswith("error "):
         words += ["--error", plan.filter.removeprefix("error ")]
     else:
-        words += [one.entry_id for one in plan.entries[:3]]
-    return wording.command(*words, "--reason", "WHY", *(["--canary", "5"] if len(plan.entries) > FIRST else []))
+        words += [one.entry_id for one in plan.entries[:SHOWN]]
+    return wording.command(*words, *(["--canary", FIRST] if len(plan.entries) > FIRST else []), "--reason", "WHY")
 
 
 def _sentence(error: Exception) -> str:
