@@ -139,6 +139,7 @@ def test_every_line_of_the_state_table_is_walked(engine: Engine) -> None:
     assert {name for name in WALKED if not machine.table.seen[name]} == set()
 
 
+@pytest.mark.timeout(600)  # a failure is made small before it is told, which may take minutes
 @pytest.mark.req("J4", "J9", "J10", "J11", "J13", "J16", "J20", "G6", "G7", "G9", "G13", "G17", "G21")
 def test_the_storage_verbs_and_the_state_table_say_the_same(engine: Engine) -> None:
     seen: Counter[str] = Counter()
