@@ -1,39 +1,20 @@
-"""`python -m tests.faults [--every K] [PATH …]`: end a process at its every border, recover, check the invariants.
+"""`python -m tests.faults [PATH …]`: end a process at its every border, recover, check the invariants.
 
 Prints a table path x crash points x violations; exits with 1 when one invariant is broken or a path has no points.
 """
 
 import argparse
-import os
 import sys
-import tempfile
-import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 
 from rich.console import Console
 from rich.table import Table
 
-from db.embedded import EmbeddedServer
-from pin.telemetry.logs import configure_logging
 from tests.faults.paths import PATHS
-from tests.faults.site import Site
-from tests.faults.sweep import Sweep, sweep
-
-
-@contextmanager
-def own_site() -> Iterator[Site]:
-    """A site on a PostgreSQL of its own, gone with it."""
-    bin_dir = os.environ.get("PIN_TEST_PG_BIN")
-    with (
-        tempfile.TemporaryDirectory(prefix="pin-faults-", ignore_cleanup_errors=True) as folder,
-        tempfile.TemporaryDirectory(prefix="pin-faults-pg-", ignore_cleanup_errors=True) as home,
-    ):
-        Path(home).chmod(0o711)
-        server = EmbeddedServer(Path(home, "postgres"), durable=False, bin_dir=Path(bin_dir) if bin_dir else None)
-        with server, Site(server, Path(folder)) as site:
-            yield site
+from tests.faults.shard import shard
+from tests.faults.sweep import Sweep
 
 
 def report(sweeps: Sequence[Sweep]) -> bool:
@@ -62,18 +43,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Sweep the paths; answer the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__)
     parser.add_argument("path", nargs="*", help=f"one of: {', '.join(PATHS)}; all unless named")
-    parser.add_argument("--every", type=int, default=1, metavar="K", help="only each K-th border")
     parser.add_argument("--break", dest="breakage", help="break the product on purpose (tests/faults/breakages.py)")
+    parser.add_argument("--processes", type=int, default=4, help="that share the borders of each path")
     given = parser.parse_args(arguments)
-    configure_logging(log_format="console", level="critical", process="faults")
-    began = time.monotonic()
-    sweeps: list[Sweep] = []
-    with own_site() as site:
-        for path in given.path or PATHS:
-            sweeps.append(sweep(site, path, every=given.every, breakage=given.breakage))
-            sys.stderr.write(f"{path}: {sweeps[-1].killed} killed, {sweeps[-1].frozen} frozen\n")
-    sys.stderr.write(f"{time.monotonic() - began:.0f} s\n")
-    return 0 if report(sweeps) else 1
+    paths, shards = given.path or list(PATHS), given.processes
+    found = {path: Sweep(path) for path in paths}
+    # A point is mostly waiting: several processes, each with a PostgreSQL of its own, share the borders.
+    with ProcessPoolExecutor(shards, mp_context=get_context("spawn")) as pool:
+        for sweeps in pool.map(
+            shard, range(1, shards + 1), [paths] * shards, [shards] * shards, [given.breakage] * shards
+        ):
+            for one in sweeps:
+                found[one.path].join(one)
+    return 0 if report(list(found.values())) else 1
 
 
 if __name__ == "__main__":

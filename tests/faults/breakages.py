@@ -16,6 +16,7 @@ import pin.news.writing
 import scheduler
 from db.engine import make_engine
 from pin.delivery import Batch
+from pin.news.detaching import first_attempts, stage_detach
 from pin.outbox import Entry, Outcome, Policy, Reply, Status, decide
 from pin.selections_client import SelectionsClient
 from tests.faults.orders import Order
@@ -27,11 +28,11 @@ def unfenced_outcome(_: Order) -> None:
     def always(entry: Entry, _version: int, reply: Reply, now: datetime, policy: Policy) -> Outcome:
         return decide(replace(entry, status=Status.PENDING), entry.version, reply, now, policy)
 
-    pin.delivery.decide = always  # type: ignore[attr-defined]
+    _put(pin.delivery, "decide", always)
     statement = db.outcome._APPLY.text
     fence = " AND o.version = d.version AND o.status <> 'Done'"
     assert fence in statement
-    db.outcome._APPLY = text(statement.replace(fence, ""))
+    _put(db.outcome, "_APPLY", text(statement.replace(fence, "")))
 
 
 def hand_over_of_its_own(order: Order) -> None:
@@ -42,28 +43,28 @@ def hand_over_of_its_own(order: Order) -> None:
         with engine.begin() as own:
             return actors.detach.hand_over(own, batch)
 
-    scheduler.hand_over = apart
+    _put(scheduler, "hand_over", apart)
 
 
 def no_guard(_: Order) -> None:
     """Snapshots are created with no intent to clean up after them (G13 broken)."""
-    pin.news.blocks._guard = lambda *_: ()
+    _put(pin.news.blocks, "_guard", lambda *_: ())
 
 
 def intent_apart(_: Order) -> None:
     """The intent is committed before the switch is (J18 broken)."""
-    stage = pin.news.writing.stage_detach  # type: ignore[attr-defined]
+    stage: Any = stage_detach
 
     def apart(desk: Any, _connection: Connection, *rest: Any) -> Any:
         with desk.engine.begin() as own:
             return stage(desk, own, *rest)
 
-    pin.news.writing.stage_detach = apart  # type: ignore[attr-defined]
+    _put(pin.news.writing, "stage_detach", apart)
 
 
 def intent_after(_: Order) -> None:
     """The intent is written in a transaction after the switch's (J18 broken)."""
-    stage, first = pin.news.writing.stage_detach, pin.news.writing.first_attempts  # type: ignore[attr-defined]
+    stage: Any = stage_detach
 
     def later(desk: Any, _connection: Connection, *rest: Any) -> Any:
         return desk, rest
@@ -72,10 +73,10 @@ def intent_after(_: Order) -> None:
         desk, rest = given
         with desk.engine.begin() as own:
             staged = stage(desk, own, *rest)
-        first(desk, post, staged)
+        first_attempts(desk, post, staged)
 
-    pin.news.writing.stage_detach = later  # type: ignore[attr-defined]
-    pin.news.writing.first_attempts = then  # type: ignore[attr-defined]
+    _put(pin.news.writing, "stage_detach", later)
+    _put(pin.news.writing, "first_attempts", then)
 
 
 def transaction_on_the_wire(order: Order) -> None:
@@ -87,7 +88,13 @@ def transaction_on_the_wire(order: Order) -> None:
             connection.execute(text("SELECT 1"))
             return calls(self, made, **limits)
 
-    SelectionsClient.detach_all = inside  # type: ignore[method-assign]
+    _put(SelectionsClient, "detach_all", inside)
+
+
+def _put(owner: Any, name: str, broken: Any) -> None:
+    if not hasattr(owner, name):
+        raise AttributeError(f"{owner} has no {name}: the breakage breaks nothing")
+    setattr(owner, name, broken)
 
 
 BREAKAGES: dict[str, Callable[[Order], None]] = {

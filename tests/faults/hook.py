@@ -10,7 +10,6 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
-from itertools import count
 from typing import Any
 
 import psycopg
@@ -19,24 +18,29 @@ from httpx_aiohttp import AiohttpTransport
 
 SENT = "http sent"
 
-# What SQLAlchemy asks on a pool's first connection, before the product's own first statement.
+# What SQLAlchemy asks a new connection, and its empty ping of one that is used again: nobody learns anything of them.
 _GREETING = ("select pg_catalog.version()", "show standard_conforming_strings", "select current_schema()", "SELECT typ")
+_PING = ";"
 
 
 class Borders:
-    """Counts the crossings of a process; whoever comes to the one numbered `stop_at`, or to a later one, is held.
+    """Counts the crossings of a process, and holds it at one: whoever comes to that border, or later to any, is held.
 
-    `report(number, border, requests)` is told of the first held crossing, with the number of HTTP requests sent so far;
-    `released()` blocks until the process may go on.
+    The one is number `stop_at` of the borders whose names start with `named` (of all, when empty). `report(number,
+    border, requests)` is told of it, with the number of HTTP requests sent so far; `released()` blocks until the
+    process may go on.
     """
 
-    def __init__(self, stop_at: int, report: Callable[[int, str, int], None], released: Callable[[], None]) -> None:
+    def __init__(
+        self, stop_at: int, named: str, report: Callable[[int, str, int], None], released: Callable[[], object]
+    ) -> None:
         self._stop_at = stop_at
+        self._named = named
         self._report = report
         self._released = released
-        self._numbers = count(1)
         self._lock = threading.Lock()
-        self._open = False
+        self._met = 0
+        self._holding = False
         self._quiet = threading.local()
         self._sent = 0
         self.crossed = 0
@@ -64,19 +68,20 @@ class Borders:
     def _meets(self, kind: str, what: str) -> bool:
         if getattr(self._quiet, "on", False):
             return False
+        border = f"{kind} {what}".strip()
         with self._lock:
-            number = next(self._numbers)
-            self.crossed = number
+            self.crossed += 1
             self.kinds.add(kind)
             self._sent += kind == SENT
-            held = number >= self._stop_at and not self._open
-            if held and number == self._stop_at:
-                self._report(number, f"{kind} {what}".strip(), self._sent)
-        return held
+            self._met += border.startswith(self._named)
+            if self._met == self._stop_at and border.startswith(self._named):
+                self._holding = True
+                self._report(self.crossed, border, self._sent)
+            return self._holding
 
     def _hold(self) -> None:
         self._released()
-        self._open = True
+        self._holding = False
 
 
 def install(borders: Borders) -> None:
@@ -121,13 +126,13 @@ def _around_requests(borders: Borders) -> None:
         await write_eof(self, chunk)
         await borders.cross_async(SENT)
 
-    AiohttpTransport.handle_async_request = exchange
-    StreamWriter.write_eof = sent  # type: ignore[method-assign]
+    for owner, wrapped in ((AiohttpTransport, exchange), (StreamWriter, sent)):
+        setattr(owner, wrapped.__name__, wrapped)
 
 
 def _statement(_: object, query: object, *__: object) -> str | None:
     text = query.decode() if isinstance(query, bytes) else str(query)
-    if text.startswith(_GREETING):
+    if text == _PING or text.startswith(_GREETING):
         return None
     return " ".join(text.split())[:70]
 

@@ -20,7 +20,9 @@ _SHOWN = """
     JOIN news.post_block AS block ON block.post_id = post.id AND block.version = post.version
     WHERE post.status <> 'Archived' AND block.snapshot_id IS NOT NULL
 """
-_STAGED = "(SELECT max(id) FROM faults.entry s WHERE s.entry_id = o.id AND (op = 'INSERT' OR new_attempts < old_attempts))"
+_STAGED = (
+    "(SELECT max(id) FROM faults.entry s WHERE s.entry_id = o.id AND (op = 'INSERT' OR new_attempts < old_attempts))"
+)
 
 _BROKEN = {
     "I1 Active, not shown, and nobody will detach it": f"""
@@ -116,10 +118,11 @@ def violations(connection: psycopg.Connection[Any]) -> list[str]:
 
 
 def open_transactions(connection: psycopg.Connection[Any]) -> int:
-    """How many sessions of the product have a transaction open (I5)."""
+    """How many sessions of the product stand in a transaction (I5); a lone statement of another thread is none."""
     row = connection.execute("""
         SELECT count(*) FROM pg_stat_activity
-        WHERE datname = current_database() AND application_name NOT LIKE 'pin-faults%' AND xact_start IS NOT NULL
+        WHERE datname = current_database() AND application_name NOT LIKE 'pin-faults%'
+          AND state LIKE 'idle in transaction%'
     """).fetchone()
     assert row is not None
     count: int = row[0]

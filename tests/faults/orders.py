@@ -11,7 +11,10 @@ NEVER = 1_000_000_000
 
 @dataclass(frozen=True)
 class Order:
-    """Walk `path` on `database` and stop at border number `stop_at`. `facts` are the ids of the path's scene."""
+    """Walk `path` on `database` and stop at border number `stop_at` of those whose names start with `named`.
+
+    `facts` are the ids of the path's scene.
+    """
 
     path: str
     database: str
@@ -20,6 +23,7 @@ class Order:
     public_key: str
     stop_at: int
     log: str
+    named: str = ""
     breakage: str | None = None
     facts: dict[str, Any] = field(default_factory=dict)
 

@@ -12,7 +12,7 @@ import psycopg
 from db.engine import make_engine
 from pin import retry_job
 from pin.clock import utc_now
-from pin.news.blocks import KeptEmbed, NewEmbed
+from pin.news.blocks import KeptEmbed, NewEmbed, Wanted
 from pin.news.desk import Author, Desk
 from pin.news.errors import NewsError
 from pin.news.status import delete_post
@@ -70,7 +70,7 @@ def walk_set_blocks(walk: Walk) -> str:
 
     def change(desk: Desk) -> None:
         kept, new = UUID(walk.facts["kept"]), UUID(walk.facts["selection"])
-        wanted = [KeptEmbed(kept), NewEmbed(new)]
+        wanted: list[Wanted] = [KeptEmbed(kept), NewEmbed(new)]
         set_blocks(desk, walk.author(), UUID(walk.facts["post"]), wanted, None)
 
     return _with_desk(walk, change)
@@ -97,10 +97,12 @@ def walk_batch(walk: Walk) -> str:
             left = look.execute("SELECT count(*) FROM dramatiq.queue WHERE state IN ('queued', 'consumed')").fetchone()
         return left == (0,)
 
-    with psycopg.connect(walk.order.database, autocommit=True, application_name="pin-faults-path") as look:
-        # Found by NOTIFY alone: looks at an empty queue are no borders of this path.
-        with working(walk.settings(queue=QueueOptions(poll=timedelta(seconds=5)))):
-            eventually(done, within=60)
+    patient = walk.settings(queue=QueueOptions(poll=timedelta(seconds=5)))  # idle looks are no borders of this path
+    with (
+        psycopg.connect(walk.order.database, autocommit=True, application_name="pin-faults-path") as look,
+        working(patient),
+    ):
+        eventually(done, within=60)
     return "consumed"
 
 

@@ -22,7 +22,8 @@ _LEFT = f"""
          + (SELECT count(*) FROM news.snapshot_detach_quarantined_event WHERE alerted_at IS NULL)
 """
 _A_DAY = """
-    UPDATE news.snapshot_detach_outbox SET next_attempt_at = next_attempt_at - interval '1 day' WHERE status = 'Pending';
+    UPDATE news.snapshot_detach_outbox SET next_attempt_at = next_attempt_at - interval '1 day'
+        WHERE status = 'Pending';
     UPDATE dramatiq.queue SET mtime = mtime - interval '1 day' WHERE state = 'consumed';
     UPDATE news.snapshot_detach_quarantined_event SET occurred_at = occurred_at - interval '1 day'
         WHERE alerted_at IS NULL

@@ -32,7 +32,8 @@ _NOTES = """
     CREATE FUNCTION faults.note_entry() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
         INSERT INTO faults.entry (xid, op, entry_id, is_guard, old_status, new_status, old_attempts, new_attempts,
             old_version, new_version)
-        VALUES (pg_current_xact_id()::text::bigint, TG_OP, COALESCE(NEW.id, OLD.id), COALESCE(NEW.is_guard, OLD.is_guard),
+        VALUES (pg_current_xact_id()::text::bigint, TG_OP, COALESCE(NEW.id, OLD.id),
+            COALESCE(NEW.is_guard, OLD.is_guard),
             OLD.status, NEW.status, OLD.attempts, NEW.attempts, OLD.version, NEW.version);
         RETURN NULL;
     END $$;
@@ -141,7 +142,7 @@ def tick_scene(engine: Engine, _: Settings) -> Facts:
 
 
 def batch_scene(engine: Engine, settings: Settings) -> Facts:
-    """A message of five: a success, a guard and an intent of unknown ids, two that fail, one of them at its last try."""
+    """A message of five: a success, a guard and an intent of unknown ids, two that fail, one at its last try."""
     good, failing, last = active_snapshots(engine, 3)
     _due(engine, [good, failing])
     (spent,) = _due(engine, [last])

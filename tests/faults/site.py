@@ -9,8 +9,9 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import count
 from pathlib import Path
 from time import monotonic
 from types import TracebackType
@@ -35,6 +36,7 @@ from web.app import assemble
 from web.deps import build_deps
 
 _PATIENCE = 30.0
+_SITES = count(1)
 
 
 class Edge:
@@ -142,23 +144,27 @@ class Site:
     _scenes: dict[str, str] = field(default_factory=dict)
 
     def __enter__(self) -> Self:
-        self._stack = ExitStack()
+        with ExitStack() as stack:
+            self._open(stack)
+            self._stack = stack.pop_all()
+        return self
+
+    def _open(self, stack: ExitStack) -> None:
         self.keys = Keys(*new_key_pair(self.folder, "test"))
-        self._admin = self._stack.enter_context(
+        self._admin = stack.enter_context(
             psycopg.connect(self.server.url("postgres"), autocommit=True, application_name="pin-faults-admin")
         )
-        self._zygote = self._stack.enter_context(_zygote())
-        self._base = f"faults_base_{os.getpid()}"
+        self._zygote = stack.enter_context(_zygote())
+        self._base = f"faults_{os.getpid()}_{next(_SITES)}"
         self.server.create_database(self._base)
         upgrade(self.server.url(self._base))
         with psycopg.connect(self.server.url(self._base), autocommit=True) as connection:
             take_notes(connection)
-        self._serve_selections()
+        self.selections_url = stack.enter_context(self._serving_selections())
         # What the product says of the faults is for the walking process's own file.
         root = logging.getLogger()
-        self._stack.callback(root.setLevel, root.level)
+        stack.callback(root.setLevel, root.level)
         root.setLevel(logging.CRITICAL)
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -177,7 +183,7 @@ class Site:
             keep(connection)
         self._scenes[path] = database
 
-    def start(self, path: str, stop_at: int, breakage: str | None) -> tuple[Child, str]:
+    def start(self, path: str, stop_at: int, *, named: str = "", breakage: str | None = None) -> tuple[Child, str]:
         """A process that walks `path` on the path's database, put back to its scene; answers that database's URL."""
         self._database = self.server.url(self._scenes[path])
         with psycopg.connect(self._database, autocommit=True, application_name="pin-faults-look") as connection:
@@ -192,6 +198,7 @@ class Site:
             public_key=str(self.keys.public),
             stop_at=stop_at,
             log=str(self.folder / "walk.log"),
+            named=named,
             breakage=breakage,
             facts=facts,
         )
@@ -211,7 +218,7 @@ class Site:
         )
         return name
 
-    def _serve_selections(self) -> None:
+    def _serving_selections(self) -> AbstractContextManager[str]:
         """One server for all points, on whichever database the present one has."""
         settings = settings_of(
             self.keys,
@@ -228,7 +235,7 @@ class Site:
         deps = build_deps(settings)
         deps.engine.dispose()
         self.edge.app = assemble(replace(deps, engine=engine))
-        self.selections_url = self._stack.enter_context(serving(cast("Any", self.edge)))
+        return serving(cast("Any", self.edge))
 
 
 @contextmanager

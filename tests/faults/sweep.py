@@ -23,25 +23,36 @@ class Sweep:
     said: str = ""
     violations: list[str] = field(default_factory=list)
 
+    def join(self, other: "Sweep") -> None:
+        """Take in what another process found of the same path."""
+        self.borders = max(self.borders, other.borders)
+        self.killed += other.killed
+        self.frozen += other.frozen
+        self.seconds += other.seconds
+        self.violations += other.violations
+
     def add(self, trial: Trial, fault: str) -> None:
         """Keep what a trial broke, with the point that shows it."""
         self.violations += [f"{fault} at border {trial.number} ({trial.border}): {one}" for one in trial.violations]
 
 
 def sweep(site: Site, path: str, *, every: int = 1, start: int = 1, breakage: str | None = None) -> Sweep:
-    """Try `path` undisturbed, then with a fault at its borders number `start`, `start + every`, … until it completes.
+    """Try `path` with a fault at its borders number `start`, `start + every`, … until it completes.
+
+    A sweep that starts at 1 tries it undisturbed first.
 
     The scheduler's path is not frozen: a frozen holder keeps the runner lock, and losing it is tested by itself.
     """
     site.lay(path)
     found = Sweep(path)
     began = time.monotonic()
-    whole = attempt(site, path, NEVER, Fault.KILLED, breakage)
-    found.said = whole.said
-    found.add(whole, "undisturbed")
+    if start == 1:
+        whole = attempt(site, path, NEVER, Fault.KILLED, breakage=breakage)
+        found.said = whole.said
+        found.add(whole, "undisturbed")
     free: list[int] = []
     for number in range(start, _MOST, every):
-        trial = attempt(site, path, number, Fault.KILLED, breakage)
+        trial = attempt(site, path, number, Fault.KILLED, breakage=breakage)
         if trial.completed:
             found.add(trial, "not reached")
             break
@@ -53,7 +64,7 @@ def sweep(site: Site, path: str, *, every: int = 1, start: int = 1, breakage: st
     else:
         found.violations.append(f"more than {_MOST} borders: the path does not complete")
     for number in free:
-        trial = attempt(site, path, number, Fault.FROZEN, breakage)
+        trial = attempt(site, path, number, Fault.FROZEN, breakage=breakage)
         if trial.border and not trial.in_transaction:
             found.frozen += 1
         found.add(trial, "frozen")

@@ -1,10 +1,7 @@
-"""One point: a process walks a path, is held at a border, and is ended there (or goes on much later); then all recovers."""
+"""One point: a process is held at a border of its path, and ended there or let go much later; then all recovers."""
 
-import os
-import threading
-from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import Enum
@@ -57,13 +54,13 @@ class Trial:
     violations: list[str] = field(default_factory=list)
 
 
-def attempt(site: Site, path: str, number: int, fault: Fault, breakage: str | None = None) -> Trial:
-    """Try one point. `number` NEVER lets the path complete.
+def attempt(site: Site, path: str, number: int, fault: Fault, *, named: str = "", breakage: str | None = None) -> Trial:
+    """Try one point: border `number` of those whose names start with `named`. NEVER lets the path complete.
 
     A process that cannot be frozen there, for it holds a transaction open that the server would end, is killed.
     """
     trial = Trial(path, number)
-    child, database = site.start(path, number, breakage)
+    child, database = site.start(path, number, named=named, breakage=breakage)
     try:
         with psycopg.connect(database, autocommit=True, application_name="pin-faults-look") as look:
             _Point(site, trial, child, look).play(fault)
@@ -182,13 +179,15 @@ class _Point:
         """Wait until the server has noticed that the process is gone: its rows and its lock are free then."""
         beside = ["pin-worker", "pin-worker-queue"] if self.ticks else []
         eventually(
-            lambda: self.look.execute(
-                """SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
+            lambda: (
+                self.look.execute(
+                    """SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
                    AND application_name NOT LIKE 'pin-faults%%' AND application_name <> ALL(%s)
                    AND backend_type = 'client backend'""",
-                [beside],
-            ).fetchone()
-            == (0,),
+                    [beside],
+                ).fetchone()
+                == (0,)
+            ),
             within=_PATIENCE,
             every=0.003,
         )

@@ -1,7 +1,8 @@
-"""A process that has imported everything, has one thread, and forks a child for each order: `-m tests.faults.zygote FD`.
+"""A process that has imported everything, has one thread, and forks a child for each order.
 
-An order arrives on the socket FD together with the child's end of a socket of its own. On that the child says, one JSON
-object a line: `pid` first, `ready` (a URL) where it serves, `at` when it is held at its border, then `done` or `failed`.
+Started as `-m tests.faults.zygote FD`. An order arrives on the socket FD together with the child's end of a socket of
+its own. On that the child says, one JSON object a line: `pid` first, `ready` (a URL) where it serves, `at` when it is
+held at its border, then `done` or `failed`.
 It hears `go` (the border is passed, and no other holds) and `finish` (end what you serve); its end ends the child.
 """
 
@@ -54,9 +55,11 @@ def walk(order: Order, end: socket.socket) -> None:
     wire.say(pid=os.getpid())
     wire.listen()
     configure_logging(log_format="json", level="info", process="faults")
-    borders = Borders(
-        order.stop_at, lambda number, border, sent: wire.say(at=number, border=border, sent=sent), wire.go.wait
-    )
+
+    def told(number: int, border: str, sent: int) -> None:
+        wire.say(at=number, border=border, sent=sent)
+
+    borders = Borders(order.stop_at, order.named, told, wire.go.wait)
     try:
         if order.breakage:
             breakages.BREAKAGES[order.breakage](order)
