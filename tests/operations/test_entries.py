@@ -139,9 +139,9 @@ def test_the_timeline_shows_lost_outcomes_and_begins_anew_at_a_requeue(engine: E
     answered(engine, entry, 0, 0, at(0), "TIMEOUT")
     answered(engine, entry, 1, 2, at(1), "HTTP 503")
     answered(engine, entry, 3, 5, at(8), "HTTP 503")  # attempt 2 left no answer
-    put(engine, entry, status="Quarantined", attempts=4, version=8, last_error="HTTP 503")  # nor did attempt 4
+    put(engine, entry, status="Quarantined", attempts=5, version=8, last_error="HTTP 503")  # nor did attempt 5
     requeue(engine, [entry], actor="ada", reason="mended", now=at(60))
-    answered(engine, entry, 3, 5, at(61), "HTTP 500")  # an answer to the first count's call, later than the requeue
+    answered(engine, entry, 4, 6, at(61), "HTTP 500")  # the answer to attempt 4, later than the requeue
     put(engine, entry, attempts=1, version=10, outcome_due=True, updated_at=at(62), next_attempt_at=at(63))
 
     life = life_of(engine, entry, at(62.5))
@@ -153,9 +153,9 @@ def test_the_timeline_shows_lost_outcomes_and_begins_anew_at_a_requeue(engine: E
         (MomentKind.ATTEMPT, 1),
         (MomentKind.LOST, 2),
         (MomentKind.ATTEMPT, 3),
-        (MomentKind.LOST, 4),
+        (MomentKind.LOST, 5),
         (MomentKind.AUDIT, None),
-        (MomentKind.ATTEMPT, 3),
+        (MomentKind.ATTEMPT, 4),
         (MomentKind.UNDER_WAY, 1),
     ]
     assert (life.next.kind, life.next.at) == (NextKind.RESULT, at(63))
