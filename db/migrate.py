@@ -1,16 +1,19 @@
-"""The one way to make a database: alembic's migrations, forward only."""
+"""The one way to make a database: alembic's migrations, forward only.
+
+alembic is imported by what needs it: every process asks here whether it is ready, few migrate.
+"""
 
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from alembic import command
-from alembic.config import Config
-from alembic.migration import MigrationContext
-from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import SQLAlchemyError
 
 from db.engine import make_single_connection_engine
+
+if TYPE_CHECKING:
+    from alembic.config import Config
 
 LOCK_TIMEOUT = "5s"
 """A migration that cannot get its lock gives up instead of queueing all traffic behind itself."""
@@ -18,7 +21,9 @@ LOCK_TIMEOUT = "5s"
 _MIGRATION_LOCK = 7_046_001  # serialises migrators; the one-bigint key space is otherwise unused
 
 
-def _config(connection: Connection | None = None) -> Config:
+def _config(connection: Connection | None = None) -> "Config":
+    from alembic.config import Config
+
     config = Config()
     config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
     config.attributes["connection"] = connection
@@ -27,11 +32,15 @@ def _config(connection: Connection | None = None) -> Config:
 
 def head() -> str:
     """The newest revision this code knows."""
+    from alembic.script import ScriptDirectory
+
     return str(ScriptDirectory.from_config(_config()).get_current_head())
 
 
 def current(connection: Connection) -> str | None:
     """The revision the database is at, None for an empty one."""
+    from alembic.migration import MigrationContext
+
     return MigrationContext.configure(
         connection, opts={"version_table": "schema_version", "version_table_schema": "public"}
     ).get_current_revision()
@@ -62,6 +71,8 @@ def upgrade(url: str) -> tuple[str | None, str]:
 
     Several at once take turns. Raises sqlalchemy.exc.OperationalError when a lock is not had within LOCK_TIMEOUT.
     """
+    from alembic import command
+
     engine = make_single_connection_engine(url, application_name="pin-migrate")
     with engine.connect() as connection:
         connection.execute(text("SELECT pg_advisory_lock(:key)"), {"key": _MIGRATION_LOCK})
