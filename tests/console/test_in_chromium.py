@@ -149,3 +149,20 @@ def test_a_command_is_copied(chromium: Browser, console_url: str, places: dict[s
         page.get_by_role("button", name="Copied").wait_for()
         copied = page.evaluate("navigator.clipboard.readText()")
         assert copied == f"pin entries show {places['entry'].rpartition('/')[2]}"
+
+
+def test_old_figures_do_not_pass_for_new_ones(chromium: Browser, console_url: str, places: dict[str, str]) -> None:
+    with Watched(chromium, console_url, viewport=DESK) as watched:
+        page = watched.sign_in()
+        page.goto(places["now"])
+        told = page.get_by_role("alert").filter(has_text="These figures are old")
+        assert not told.is_visible()
+        page.route("**/ops/live", lambda route: route.fulfill(status=503, body="away"))
+        told.wait_for(timeout=10_000)
+        page.unroute("**/ops/live")
+        told.wait_for(state="hidden", timeout=10_000)
+        assert {"503" in fault for fault in watched.faults} == {True}
+        watched.faults.clear()
+        watched.context.clear_cookies()
+        page.wait_for_url("**/ops/login", timeout=10_000)
+        watched.faults.clear()  # the 401 that led there

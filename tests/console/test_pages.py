@@ -1,5 +1,6 @@
 """What the pages say, over real HTTP; and that nothing in them is more than text (A22)."""
 
+import re
 from datetime import datetime, timedelta
 from hashlib import sha256
 from pathlib import Path
@@ -9,8 +10,13 @@ import pytest
 from sqlalchemy import Engine, text
 
 from pin.clock import utc_now
+from pin.settings import OpsOptions
 from tests.console import seeds
-from tests.console.browsing import Reading, Visitor
+from tests.console.browsing import OPERATOR, PASSWORD, Reading, Visitor
+from tests.docs.reading import listed
+from tests.serving import Keys, serving, settings_for
+from web.app import create_app
+from web.openapi import operations
 
 ROOT = Path(__file__).parents[2]
 PAGES = ["/ops", "/ops/runs", "/ops/entries", "/ops/quarantine", "/ops/subject", "/ops/audit", "/ops/system"]
@@ -249,6 +255,30 @@ def test_files_of_the_console_are_kept_by_their_content(stranger: Visitor) -> No
     assert (stale.status_code, stale.headers["cache-control"]) == (200, "no-cache")
     for name in ("SHA256SUMS", "htmx.LICENSE", "..%2Fpage.py", "nothing.css"):
         assert stranger.get(f"/ops/static/x/{name}").status_code == 404
+
+
+def test_a_lost_database_is_told_on_a_page(keys: Keys, operators_file: Path) -> None:
+    settings = settings_for(
+        keys,
+        "postgresql://nobody@127.0.0.1:9/nothing",
+        contexts=("selections", "ops"),
+        ops=OpsOptions(operators_file=operators_file),
+    )
+    with serving(create_app(settings)) as url, Visitor(url) as visitor:
+        visitor.send("/ops/login", {"name": OPERATOR, "password": PASSWORD})
+        for path in ("/ops", "/ops/live", "/ops/entries", "/ops/system"):
+            answer = visitor.get(path)
+            assert answer.status_code == 503, path
+            assert "The database cannot be reached." in Reading(answer.text).text
+            assert "127.0.0.1:9" not in answer.text
+
+
+def test_docs_list_the_pages_that_there_are(database: str, keys: Keys, operators_file: Path) -> None:
+    settings = settings_for(keys, database, contexts=("ops",), ops=OpsOptions(operators_file=operators_file))
+    served = [path for path, method, _ in operations(create_app(settings).routes) if method == "get"]
+    pages = {re.sub(r"{\w+}", "{id}", path) for path in served if path.startswith("/ops")}
+    apart = {path for path in pages if path.endswith("/live") or "/static/" in path or path == "/ops/login"}
+    assert {name for name in listed("console.md") if name.startswith("/ops")} == pages - apart
 
 
 @pytest.mark.parametrize("folder", VENDORED, ids=lambda folder: str(folder.relative_to(ROOT)))

@@ -1,6 +1,8 @@
 """Who may come in, and whose forms count."""
 
+import itertools
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 
@@ -18,6 +20,7 @@ from tests.serving import Keys, serving, settings_for
 from web.app import create_app
 from web.openapi import document
 from web.ops.session import COOKIE, open_session, read_session
+from web.ops.throttle import FREE, Guess, Throttle
 
 pytestmark = pytest.mark.req("C5")
 
@@ -101,6 +104,20 @@ def test_an_address_waits_after_several_wrong_passwords(fresh: Callable[[], Visi
     with fresh() as other:
         answer = other.send("/ops/login", {"name": OPERATOR, "password": PASSWORD}, **{"X-Forwarded-For": "192.0.2.7"})
         assert answer.status_code == 303
+
+
+def test_guesses_side_by_side_are_counted_as_well() -> None:
+    tried = itertools.count()
+    throttle = Throttle(utc_now)
+
+    def guess(_: int) -> Guess:
+        return throttle.guess("192.0.2.1", lambda: next(tried) < 0)
+
+    with ThreadPoolExecutor(30) as pool:
+        answers = list(pool.map(guess, range(60)))
+    assert set(answers) == {Guess.WRONG, Guess.REFUSED}
+    assert (answers.count(Guess.WRONG), next(tried)) == (FREE, FREE)
+    assert throttle.guess("192.0.2.2", lambda: True) is Guess.RIGHT
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from web.ops.console import OPS_PATH, AnyRequest, InjectedConsole, InjectedSessi
 from web.ops.forms import read_form, same_origin, signed_form
 from web.ops.page import html, see_other
 from web.ops.session import COOKIE, open_session
+from web.ops.throttle import Guess
 
 log = get_logger(__name__)
 
@@ -32,23 +33,18 @@ def login(request: AnyRequest, body: RawBody, console: InjectedConsole) -> Respo
     form = read_form(request, body)
     name, password, wanted = form.one("name"), (form.fields.get("password") or [""])[0], _inside(form.one("next"))
     address = request.client.host if request.client else ""
-    if pause := console.throttle.wait(address):
-        seconds = math.ceil(pause.total_seconds())
-        return html(
-            "login.html",
-            code=429,
-            headers={"Retry-After": str(seconds)},
-            next=wanted,
-            name=name,
-            error=f"Too many wrong passwords from this address. Try again in {seconds} seconds.",
-        )
     operator = console.operators.get(name)
     checked = operator.password_hash if operator else _nobody()
-    if not console.throttle.guess(address, lambda: verify_password(password, checked) and operator is not None):
+    guess = console.throttle.guess(address, lambda: verify_password(password, checked) and operator is not None)
+    if guess is Guess.REFUSED:
+        seconds = max(1, math.ceil(console.throttle.wait(address).total_seconds()))
+        error = f"Too many wrong passwords. Try again in {seconds} s."
+        headers = {"Retry-After": str(seconds)}
+        return html("login.html", code=429, headers=headers, next=wanted, name=name, error=error)
+    if guess is Guess.WRONG or operator is None:
         log.warning("console sign-in refused", address=address)
         error = "This name and password do not belong together."
         return html("login.html", code=401, next=wanted, name=name, error=error)
-    assert operator is not None  # noqa: S101 - the guess holds for a known name alone
     log.info("console sign-in", operator=operator.name, role=str(operator.role))
     lifetime = console.settings.ops.session_lifetime
     answer = see_other(wanted)

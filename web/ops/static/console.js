@@ -98,7 +98,10 @@
     for (const chart of drawn.keys()) if (!chart.isConnected) { drawn.get(chart).destroy(); drawn.delete(chart); }
     begin(event.target);
   });
-  document.addEventListener("htmx:sendError", () => document.body.classList.add("stale"));
+  // Old figures must not pass for new ones.
+  const stale = (is) => () => { const told = document.getElementById("stale"); if (told) told.hidden = !is; };
+  for (const name of ["sendError", "responseError", "timeout"]) document.addEventListener(`htmx:${name}`, stale(true));
+  document.addEventListener("htmx:afterSwap", stale(false));
   // A form is sent once: a second press while the first is under way does nothing.
   document.addEventListener("submit", (event) => {
     if (event.target.dataset.sent) event.preventDefault();
