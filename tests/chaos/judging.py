@@ -56,7 +56,8 @@ class Verdict:
         i4 = (
             f"       I4: {counted.claimed} attempts counted, each with its message; {counted.answered} have their"
             f" history; {counted.worker_away} were cut short while a worker was away, {counted.waited} waited in the"
-            f" queue past their due time, {len(counted.unaccounted)} are unaccounted for"
+            f" queue past their due time, {counted.overtaken} were overtaken by an answer to an earlier one,"
+            f" {len(counted.unaccounted)} are unaccounted for"
         )
         return [*lines, i4, *(f"  violation: {line}" for line in self.violations[:_SHOWN])]
 

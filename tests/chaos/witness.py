@@ -131,6 +131,8 @@ class Attempts:
     answered: int
     worker_away: int
     waited: int
+    overtaken: int
+    """An answer to an earlier attempt, or an operator, closed the entry before this attempt's message was read."""
     unaccounted: tuple[str, ...]
 
 
@@ -160,7 +162,8 @@ def attempts(connection: psycopg.Connection[Any], away: Iterable[tuple[str, date
         if not worker_away and not waited
     )
     by_worker = sum(1 for row in lost if row[5])
-    return Attempts(claimed, answered, by_worker, len(lost) - by_worker - len(unexplained), unexplained)
+    waited = len(lost) - by_worker - len(unexplained)
+    return Attempts(claimed, answered, by_worker, waited, claimed - answered - len(lost), unexplained)
 
 
 def broken(connection: psycopg.Connection[Any]) -> list[str]:

@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
 from datetime import timedelta
+from typing import TypeAlias
 
 from pin.clock import utc_now
 from pin.contract import NEWS_CLIENT
@@ -25,6 +26,8 @@ _HOLDER = """
     SELECT host(a.client_addr) FROM pg_stat_activity a JOIN pg_locks l ON l.pid = a.pid
     WHERE a.application_name = 'pin-runner-lock' AND l.locktype = 'advisory' AND l.objsubid = 2 AND l.granted
 """
+_FRESH_HOLDER = f"{_HOLDER} AND clock_timestamp() - a.backend_start < interval '1 second'"
+"""One whose run has more than a second to go: it does not end while its plug is pulled."""
 _CONSUMED = "SELECT count(*) FROM chaos.consumed"
 _SINCE = "SELECT count(*) FROM news.snapshot_detach_attempt WHERE run_id IS NOT NULL AND id > %s"
 _UNANSWERED = f"{_SINCE} AND error IN ('TIMEOUT', 'NETWORK')"
@@ -37,12 +40,12 @@ _BEHIND = "SELECT count(*) FROM news.snapshot_detach_attempt WHERE recorded_at <
 
 def lock_holder_unplugged(site: Site) -> str:
     """The scheduler that holds the runner lock loses its network; no FIN gets out."""
-    _pile_up(site, 5)
     with ExitStack() as stack:
         for worker in WORKERS:  # a batch that nobody takes keeps the holder waiting, the lock in its hands
             stack.enter_context(site.frozen(worker))
+        _pile_up(site, 5)
         eventually(lambda: site.ask("SELECT count(*) FROM dramatiq.queue WHERE state = 'queued'"), within=20)
-        holder = site.network.host_of(eventually(lambda: site.ask(_HOLDER), within=20))
+        holder = site.network.host_of(eventually(lambda: site.ask(_FRESH_HOLDER), within=20))
         cut_at = time.monotonic()
         with site.unplugged(holder):
             other = site.network.address(next(name for name in SCHEDULERS if name != holder))
@@ -132,7 +135,8 @@ def clocks_an_hour_apart(site: Site) -> str:
     return f"{claims} claims by schedulers an hour apart, attempts recorded by workers an hour apart"
 
 
-SCENARIOS: tuple[Callable[[Site], str], ...] = (
+Scenario: TypeAlias = Callable[[Site], str]
+SCENARIOS: tuple[Scenario, ...] = (
     lock_holder_unplugged,
     worker_cut_from_selections,
     worker_cut_from_database_in_mid_batch,

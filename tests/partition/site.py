@@ -2,7 +2,7 @@
 
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -20,6 +20,7 @@ from pin.stack.child import ChildSpec
 from pin.stack.journal import Journal
 from pin.stack.local import LocalKeys, ensure_keys
 from tests.chaos import witness
+from tests.chaos.breaking import NAMES, sabotage
 from tests.chaos.fleet import Fleet
 from tests.chaos.stack import plan, server_of, user_token
 from tests.chaos.writers import Writers
@@ -48,7 +49,6 @@ class Site:
     writers: Writers
     news: Api
     url: str
-    say: Callable[[str], None]
     away: list[tuple[str, datetime, datetime]] = field(default_factory=list)
 
     def ask(self, statement: str, *values: Any) -> Any:
@@ -95,8 +95,8 @@ class Site:
 
 
 @contextmanager
-def site(network: Network, home: Path, log: Path, say: Callable[[str], None]) -> Iterator[Site]:
-    """Everything up and ready, every process on its own host. Main thread only."""
+def site(network: Network, home: Path, log: Path, breakages: Sequence[str] = ()) -> Iterator[Site]:
+    """Everything up and ready, every process on its own host, broken so. Main thread only."""
     with network.inside(DATABASE):
         server = server_of(home, {"listen_addresses": "*"}, port=5432)
         server.start()
@@ -107,7 +107,8 @@ def site(network: Network, home: Path, log: Path, say: Callable[[str], None]) ->
             upgrade(server.url())
         url = server.url().replace("127.0.0.1", network.address(DATABASE))
         keys = ensure_keys(home)
-        specs = {spec.name: _placed(spec, network) for spec in plan(home, keys, url, _PORTS, {})}
+        extra = {**sabotage(), NAMES: ",".join(breakages)} if breakages else {}
+        specs = {spec.name: _placed(spec, network) for spec in plan(home, keys, url, _PORTS, extra)}
         with (
             psycopg.connect(url, autocommit=True, application_name="pin-faults-look") as look,
             log.open("w", encoding="utf-8") as lines,
@@ -122,7 +123,7 @@ def site(network: Network, home: Path, log: Path, say: Callable[[str], None]) ->
                 writers.make_selections()
                 writers.start()
                 try:
-                    yield Site(network, fleet, specs, keys, home, look, writers, apis[0], url, say)
+                    yield Site(network, fleet, specs, keys, home, look, writers, apis[0], url)
                 finally:
                     writers.stop()
             finally:
