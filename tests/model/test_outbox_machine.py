@@ -156,4 +156,4 @@ def test_the_storage_verbs_and_the_state_table_say_the_same(engine: Engine) -> N
             suppress_health_check=list(HealthCheck),
         ),
     )
-    assert sum(seen.values()) > 1000, "the runs went nowhere"
+    assert seen["compared"] > 100, f"the runs went nowhere: {seen}"
