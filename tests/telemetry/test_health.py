@@ -27,9 +27,9 @@ from pin.telemetry.multiprocess import fresh_folder, serves_for_all
 from pin.telemetry.pulse import Pulse
 from pin.telemetry.serving import Probes, TelemetryServer
 from scheduler import TICKS, make_pulse, tick, watched
-from tests.acceptance.processes import ROOT, started
+from tests.acceptance.processes import PIN, ROOT, started
 from tests.job.conftest import MakeJobSettings
-from tests.serving import MakeSettings
+from tests.serving import Keys, MakeSettings
 from tests.telemetry.receivers import Receiver
 from tests.waiting import eventually
 
@@ -172,6 +172,35 @@ def test_the_server_answers_beside_a_silent_client_and_names_a_fault_by_its_clas
         assert get(server.port, "/metrics?name=x").text == "x 1\n"
         with pytest.raises(OSError, match="in use"):
             TelemetryServer("127.0.0.1", server.port, Probes(broken, broken, bytes)).start()
+
+
+@pytest.mark.req("C6", "J32")
+@pytest.mark.timeout(120)
+def test_workers_started_by_hand_count_for_themselves_and_a_taken_port_ends_the_command(
+    keys: Keys, tmp_path: Path
+) -> None:
+    [port] = free_ports("127.0.0.1", 1)
+    settings = {
+        "PIN_DATABASE_URL": "postgresql://127.0.0.1:9/away",
+        "PIN_AUTH__M2M_PRIVATE_KEY": str(keys.private),
+        "PIN_METRICS__WORKER_PORT": str(port),
+        "PIN_WORKER__SHUTDOWN_TIMEOUT": "1s",
+        "TMPDIR": str(tmp_path),
+    }
+    by_hand = [sys.executable, "-m", "dramatiq", "actors", "--path", str(ROOT), "-p", "2", "-t", "1"]
+    first, second = tmp_path / "first.log", tmp_path / "second.log"
+    with started([*by_hand, "--worker-shutdown-timeout", "1000"], settings, log=first) as process:
+        eventually(lambda: first.read_text().count("worker started") == 2, within=60, every=0.1)
+        said = first.read_text()
+        assert (said.count('"telemetry served"'), said.count('"telemetry not served"')) == (1, 1)
+        assert get(port, "/health/live").status_code == 200, "its loops turn, though the database is away"
+        assert get(port, "/health/ready").json()["detail"] == "the database does not answer"
+        assert "news_snapshot_detach_succeeded_total 0.0" in get(port, "/metrics").text
+        with started([*PIN, "worker"], settings, log=second) as other:
+            assert other.wait(60) == 1, second.read_text()
+        assert "Address already in use" in second.read_text()
+        process.terminate()
+        assert process.wait(30) == 0
 
 
 @pytest.mark.req("C6")
