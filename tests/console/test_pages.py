@@ -10,13 +10,15 @@ import pytest
 from sqlalchemy import Engine, text
 
 from pin.clock import utc_now
-from pin.settings import OpsOptions
+from pin.operations.verdict import Limits
+from pin.settings import OpsOptions, QueueOptions, SnapshotDetachRetryOptions
 from tests.console import seeds
 from tests.console.browsing import OPERATOR, PASSWORD, Reading, Visitor
 from tests.docs.reading import listed
 from tests.serving import Keys, serving, settings_for
 from web.app import create_app
 from web.openapi import operations
+from web.ops.now import BACKLOG_LIMIT
 
 ROOT = Path(__file__).parents[2]
 PAGES = ["/ops", "/ops/runs", "/ops/entries", "/ops/quarantine", "/ops/subject", "/ops/audit", "/ops/system"]
@@ -150,6 +152,31 @@ def test_the_first_page_says_the_verdict_and_reddens_by_the_alerts_thresholds(
     assert "Stuck on HTTP 503" in troubled.text
     assert "alert above 10 min" in troubled.text
     assert Reading(viewer.get("/ops/live").text).having("div", **{"class": "red"})
+
+
+def test_the_thresholds_are_the_alert_rules() -> None:
+    rules = (ROOT / "deploy/prometheus/rules.yaml").read_text(encoding="utf-8")
+    assert f"max(news_snapshot_detach_pending) > {BACKLOG_LIMIT} and deriv" in rules
+    retry = SnapshotDetachRetryOptions()
+    limits = Limits(retry.polling_interval, retry.lock_ttl, QueueOptions().lease, retry.batch_size)
+    assert f"max(news_snapshot_detach_unconsumed_seconds) > {limits.unconsumed.total_seconds():.0f}" in rules
+    assert f"max(news_snapshot_detach_oldest_age_seconds) > {limits.age.total_seconds():.0f}" in rules
+    assert f"last_success_timestamp_seconds) > {limits.no_run.total_seconds():.0f}" in rules
+
+
+def test_a_growing_backlog_and_a_silent_runner_are_red(viewer: Visitor, engine: Engine, now: datetime) -> None:
+    with engine.begin() as connection:
+        seeds.run(connection, now - timedelta(minutes=40))
+        seeds.entries(connection, now, 101, age=timedelta(minutes=20))
+    page = Reading(viewer.get("/ops").text)
+    assert len(page.having("div", **{"class": "red"})) == 1  # old, and no more than it was 15 minutes ago
+    assert len(page.having("dd", **{"class": "bad"})) == 2  # the tick and the success
+    with engine.begin() as connection:
+        seeds.run(connection, now - timedelta(minutes=1))
+        seeds.entries(connection, now, 3, age=timedelta(seconds=20))
+    page = Reading(viewer.get("/ops").text)
+    assert len(page.having("div", **{"class": "red"})) == 2
+    assert not page.having("dd", **{"class": "bad"})
 
 
 def test_the_charts_are_tables_that_count_the_backlog_and_the_lag(

@@ -7,7 +7,8 @@ from litestar import Response, get
 
 from db import series
 from pin.operations.status import Status, read_status
-from pin.operations.verdict import VerdictKind
+from pin.operations.verdict import Limits, VerdictKind
+from pin.settings import QueueOptions, SnapshotDetachRetryOptions
 from web.openapi import describe
 from web.ops import wording
 from web.ops.console import OPS_PATH, AnyRequest, Console, InjectedConsole, view
@@ -16,6 +17,10 @@ from web.ops.page import html
 WINDOWS = {"1h": (timedelta(hours=1), timedelta(minutes=1)), "24h": (timedelta(hours=24), timedelta(minutes=15))}
 """Length and step of the charts, by what the URL says."""
 
+BACKLOG_LIMIT = 100
+"""A threshold of deploy/prometheus/rules.yaml, as those of the verdict's Limits are; a test compares them."""
+
+_GROWTH = timedelta(minutes=15)
 _DRAINED_FROM, _DRAINED_BY = timedelta(hours=1), timedelta(seconds=5)
 """How far back, and how closely, the peak is looked for that a backlog drains from."""
 _TONES = {
@@ -48,21 +53,31 @@ def live_part(console: InjectedConsole) -> Response[bytes]:
 def _live(console: Console) -> dict[str, Any]:
     now = console.now()
     status = read_status(console.engine, now=now, retry=console.settings.retry, queue=console.settings.queue)
-    peak = status.pending
+    peak, grows = status.pending, False
     if status.pending:
         with console.engine.connect() as connection:
             points = series.backlog(connection, pending=status.pending, now=now, window=_DRAINED_FROM, step=_DRAINED_BY)
         peak = max(status.pending, *(point.pending for point in points))
+        grows = status.pending > points[-1 - _GROWTH // _DRAINED_BY].pending
     return {
         "status": status,
         "tone": _tone(status),
         "peak": peak,
         "runbook": _runbook(console, status.verdict.runbook),
         "polling": wording.span(console.settings.retry.polling_interval),
-        "limits": {
-            "age": status.oldest_age > status.age_limit,
-            "tick": status.next_tick is not None and now - status.next_tick > console.settings.retry.polling_interval,
-        },
+        "red": _red(status, console.settings.retry, console.settings.queue, grows=grows),
+    }
+
+
+def _red(status: Status, retry: SnapshotDetachRetryOptions, queue: QueueOptions, *, grows: bool) -> dict[str, bool]:
+    """Which figures are beyond what the alert rules allow (J27): the same thresholds, without their patience."""
+    limits = Limits(retry.polling_interval, retry.lock_ttl, queue.lease, retry.batch_size)
+    return {
+        "pending": status.pending > BACKLOG_LIMIT and grows,
+        "age": status.oldest_age > limits.age,
+        "tick": status.next_tick is not None and status.at - status.next_tick > retry.polling_interval,
+        "success": status.last_success is not None and status.at - status.last_success > limits.no_run,
+        "unconsumed": status.batches.unconsumed_seconds > limits.unconsumed.total_seconds(),
     }
 
 
