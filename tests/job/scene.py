@@ -22,11 +22,11 @@ USER = UUID("6f1b1d0e-5a5b-4c0e-9a37-0c5a9b0a1d11")
 FAST: dict[str, Any] = {
     "retry": SnapshotDetachRetryOptions(
         max_run_duration=timedelta(seconds=20),
-        detach_call_timeout=timedelta(milliseconds=500),
+        detach_call_timeout=timedelta(seconds=2),
         lock_ttl=timedelta(seconds=30),
     ),
     "queue": QueueOptions(lease=timedelta(seconds=20), poll=timedelta(milliseconds=200)),
-    "worker": WorkerOptions(time_limit=timedelta(seconds=10)),
+    "worker": WorkerOptions(time_limit=timedelta(seconds=15)),
 }
 """Settings that shorten waits and leave the schedule as the document has it."""
 

@@ -28,7 +28,7 @@ def test_unknown_routes_and_methods(client: httpx.Client) -> None:
         assert refusal(response) == (404, "NOT_FOUND"), path
     for method, path, allowed in (
         ("DELETE", SELECTIONS, {"POST", "OPTIONS"}),
-        ("GET", "/api/v1/internal/snapshots", {"POST", "OPTIONS"}),
+        ("DELETE", "/api/v1/internal/snapshots", {"GET", "POST", "OPTIONS"}),
         ("PATCH", f"{SELECTIONS}/{uuid4()}", {"GET", "PUT", "OPTIONS"}),
         ("POST", "/health/live", {"GET", "OPTIONS"}),
         ("PROPFIND", "/metrics", {"GET", "OPTIONS"}),
