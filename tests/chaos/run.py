@@ -93,7 +93,7 @@ def run(faults: Iterable[Fault], *, seconds: float, seed: int, breakages: Sequen
         verdict = judge(server.url(), director.away, writers.ledger, home / "chaos.log", gateway.detached)
         verdict.violations += sorted(idle)
         report = Report(director.done, director.mended, gateway.hit, writers.ledger, operator, verdict)
-        if verdict.violations:
+        if verdict.violations and not breakages:
             say(f"        what the processes said: {_keep(home / 'chaos.log')}")
         return report
 
