@@ -36,7 +36,14 @@ class Sweep:
         self.violations += [f"{fault} at border {trial.number} ({trial.border}): {one}" for one in trial.violations]
 
 
-def sweep(site: Site, path: str, *, every: int = 1, start: int = 1, breakage: str | None = None) -> Sweep:
+def sample(site: Site, path: str, every: int) -> Sweep:
+    """`sweep` in short: the path undisturbed, then each `every`-th of the borders that were seen then."""
+    return sweep(site, path, every=every, to_the_end=False)
+
+
+def sweep(
+    site: Site, path: str, *, every: int = 1, start: int = 1, to_the_end: bool = True, breakage: str | None = None
+) -> Sweep:
     """Try `path` with a fault at its borders number `start`, `start + every`, … until it completes.
 
     A sweep that starts at 1 tries it undisturbed first.
@@ -46,12 +53,14 @@ def sweep(site: Site, path: str, *, every: int = 1, start: int = 1, breakage: st
     site.lay(path)
     found = Sweep(path)
     began = time.monotonic()
+    most = _MOST
     if start == 1:
         whole = attempt(site, path, NEVER, Fault.KILLED, breakage=breakage)
         found.said = whole.said
         found.add(whole, "undisturbed")
+        most = most if to_the_end else whole.crossed + 1
     free: list[int] = []
-    for number in range(start, _MOST, every):
+    for number in range(start if to_the_end else every, most, every):
         trial = attempt(site, path, number, Fault.KILLED, breakage=breakage)
         if trial.completed:
             found.add(trial, "not reached")
@@ -62,7 +71,8 @@ def sweep(site: Site, path: str, *, every: int = 1, start: int = 1, breakage: st
         if path != "tick" and not trial.in_transaction and trial.border.startswith(_FREEZES):
             free.append(number)
     else:
-        found.violations.append(f"more than {_MOST} borders: the path does not complete")
+        if to_the_end:
+            found.violations.append(f"more than {_MOST} borders: the path does not complete")
     for number in free:
         trial = attempt(site, path, number, Fault.FROZEN, breakage=breakage)
         if trial.border and not trial.in_transaction:

@@ -49,6 +49,7 @@ class Trial:
     number: int
     border: str = ""
     completed: bool = False
+    crossed: int = 0
     said: str = ""
     in_transaction: bool = False
     violations: list[str] = field(default_factory=list)
@@ -121,7 +122,7 @@ class _Point:
         if "done" not in said:
             trial.violations.append(f"the path failed: {said.get('failed', 'it is gone')}")
             return
-        trial.completed, trial.said = True, said["said"]
+        trial.completed, trial.said, trial.crossed = True, said["said"], said["done"]
         missing = _KINDS.get(trial.path, _ALL_KINDS) - set(said["kinds"])
         if missing and trial.number == NEVER:
             trial.violations.append(f"borders not seen: {sorted(missing)}")
