@@ -96,7 +96,7 @@ def story(stack: Stack) -> Story:
     )
     made = Story(Api(stack.options.news_url, token), Api(stack.options.selections_url, token))
     made.make_selections(3)
-    side_by_side(made.make_post, range(40), lambda _: None)
+    side_by_side(made.make_post, range(56), lambda _: None)
     return made
 
 
@@ -127,10 +127,15 @@ def test_a_backlog_builds_and_drains_and_what_was_given_up_is_given_back(
         assert page.locator("#live .verdict.bad").is_visible()
         eventually(lambda: _count(engine, "Quarantined") == 4, within=40)
 
+        _pause(page)
         side_by_side(story.delete, embedding[4:], lambda _: None)
-        assert _count(engine, "Pending") > 20
+        backlog = _count(engine, "Pending")
+        assert backlog > 40
         stack.start_child("selections")
-        eventually(lambda: _is_seen_to_drain(page), within=20)
+        assert _says(page, "Paused by otto")
+        assert _count(engine, "Pending") == backlog
+        _resume(page)
+        eventually(lambda: _is_seen_to_drain(page), within=20, every=0.01)
         keep_image(page, "now-draining")
         eventually(lambda: _count(engine, "Pending") == 0, within=30)
         assert eventually(lambda: _says(page, "quarantined: a person must look"), within=15)
@@ -142,10 +147,25 @@ def test_a_backlog_builds_and_drains_and_what_was_given_up_is_given_back(
         _audited(page, quarantined, plan)
 
 
+def _pause(page: Page) -> None:
+    page.get_by_text("Pause the job").click()
+    page.get_by_label("Reason").fill("so that the drain is seen from its start")
+    page.get_by_role("button", name="Pause", exact=True).click()
+    page.get_by_text("The job is paused since").wait_for()
+
+
+def _resume(page: Page) -> None:
+    page.get_by_text("Resume the job").click()
+    page.get_by_label("Reason").fill("selections runs again")
+    page.get_by_role("button", name="Resume", exact=True).click()
+    page.get_by_text("The job is resumed").wait_for()
+
+
 def _is_seen_to_drain(page: Page) -> bool:
-    """Does the page, loaded now, say that the backlog drains and how far that is."""
+    """Does the page, its figures renewed as every few seconds, say that the backlog drains and how far that is."""
+    page.evaluate("htmx.ajax('GET', '/ops/live', {target: '#live', swap: 'innerHTML'})")
     bar = page.locator("#drained")
-    if not _says(page, "Draining") or not bar.count():
+    if not page.locator("#live h1").inner_text().startswith("Draining") or not bar.count():
         return False
     return 0 < float(bar.get_attribute("value") or 0) < float(bar.get_attribute("max") or 0)
 

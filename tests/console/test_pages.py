@@ -4,6 +4,7 @@ import re
 from datetime import datetime, timedelta
 from hashlib import sha256
 from pathlib import Path
+from urllib.parse import urlsplit
 from uuid import UUID, uuid4
 
 import pytest
@@ -282,6 +283,16 @@ def test_files_of_the_console_are_kept_by_their_content(stranger: Visitor) -> No
     assert (stale.status_code, stale.headers["cache-control"]) == (200, "no-cache")
     for name in ("SHA256SUMS", "htmx.LICENSE", "..%2Fpage.py", "nothing.css"):
         assert stranger.get(f"/ops/static/x/{name}").status_code == 404
+
+
+def test_the_system_page_masks_secrets(viewer: Visitor, database: str) -> None:
+    said = viewer.get("/ops/system").text
+    password = urlsplit(database).password
+    assert password
+    assert password not in said
+    assert "PIN_DATABASE_URL" in said
+    assert "scrypt" not in said
+    assert "news.snapshot_detach_outbox" in said
 
 
 def test_a_lost_database_is_told_on_a_page(keys: Keys, operators_file: Path) -> None:
