@@ -131,7 +131,7 @@ def test_deploy_names_no_setting_that_there_is_not() -> None:
 
 
 @pytest.mark.req("J7")
-@pytest.mark.parametrize("role", ["news", "selections"])
+@pytest.mark.parametrize("role", ["news", "selections", "ops"])
 def test_the_example_environments_are_settings(role: str) -> None:
     lines = "\n".join((_DEPLOY / "systemd" / f"{name}.env.example").read_text() for name in ("pin", role)).splitlines()
     given = dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
