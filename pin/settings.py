@@ -324,6 +324,7 @@ def cross_field_faults(settings: Settings) -> Iterator[Fault]:
         ),
     ]
     manager, hook = settings.alerts.alertmanager_url, settings.alerts.webhook_url
+    sinks = (manager is not None) + (hook is not None)
     a_url = "must be an http or https URL"
     rules.append(("alerts.alertmanager_url", manager, manager is None or _is_url(manager), a_url))
     rules.append(("alerts.webhook_url", hook, hook is None or _is_url(hook.get_secret_value()), a_url))
@@ -331,8 +332,8 @@ def cross_field_faults(settings: Settings) -> Iterator[Fault]:
         (
             "alerts.timeout",
             settings.alerts.timeout,
-            2 * settings.alerts.timeout < worker.time_limit,
-            f"twice, for two sinks, must be shorter than worker.time_limit ({worker.time_limit})",
+            sinks * settings.alerts.timeout < worker.time_limit,
+            f"for each of {sinks} sinks must together be shorter than worker.time_limit ({worker.time_limit})",
         )
     )
     for field, value, holds, rule in rules:
