@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from opentelemetry import propagate, trace
 from opentelemetry.context import Context
 from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 from opentelemetry.util.types import AttributeValue
@@ -23,14 +23,30 @@ CLOSE_WITHIN = 2.0
 """Seconds that a stop waits for the last spans to be sent."""
 
 
+class _Exporting(BatchSpanProcessor):
+    """Lets spans that end after the stop go in silence: the library would log a warning for each."""
+
+    _closed = False
+
+    def on_end(self, span: ReadableSpan) -> None:
+        if not self._closed:
+            super().on_end(span)
+
+    def shutdown(self) -> None:
+        self._closed = True
+        super().shutdown()  # type: ignore[no-untyped-call]
+
+
 def configure_tracing(service: str) -> None:
-    """Install the process's tracer provider; called once by each process, never on import."""
+    """Install the process's tracer provider, once a process: a further call keeps the first. Never on import."""
+    if isinstance(trace.get_tracer_provider(), TracerProvider):
+        return
     # Its own hook at exit would wait half a minute for a collector that does not answer: `close_tracing` is called.
     provider = TracerProvider(resource=Resource.create({"service.name": service}), shutdown_on_exit=False)
     if os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT") or os.environ.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"):
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 
-        provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+        provider.add_span_processor(_Exporting(OTLPSpanExporter()))
     trace.set_tracer_provider(provider)
 
 

@@ -1,8 +1,10 @@
 """An outage as the person on call sees it: the real processes, a real browser, nothing faked."""
 
 import os
+import signal
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from uuid import UUID
 
@@ -31,7 +33,7 @@ chromium = browsers.chromium
 
 TIMINGS = {
     "PIN_RETRY__POLLING_INTERVAL": "1s",
-    "PIN_RETRY__BATCH_SIZE": "2",
+    "PIN_RETRY__BATCH_SIZE": "1",
     "PIN_RETRY__MAX_RUN_DURATION": "5s",
     "PIN_RETRY__LOCK_TTL": "8s",
     "PIN_RETRY__MAX_ATTEMPTS": "4",
@@ -135,8 +137,11 @@ def test_a_backlog_builds_and_drains_and_what_was_given_up_is_given_back(
         assert _says(page, "Paused by otto")
         assert _count(engine, "Pending") == backlog
         _resume(page)
-        eventually(lambda: _is_seen_to_drain(page), within=20, every=0.01)
-        keep_image(page, "now-draining")
+        eventually(lambda: _count(engine, "Pending") < backlog - 15, within=20, every=0.002)
+        with _held(stack):  # in the midst of the drain, so that it is seen however fast the machine is
+            assert 0 < _count(engine, "Pending") < backlog
+            eventually(lambda: _is_seen_to_drain(page), within=10, every=0.01)
+            keep_image(page, "now-draining")
         eventually(lambda: _count(engine, "Pending") == 0, within=30)
         assert eventually(lambda: _says(page, "quarantined: a person must look"), within=15)
 
@@ -145,6 +150,16 @@ def test_a_backlog_builds_and_drains_and_what_was_given_up_is_given_back(
         page.locator("#live, main").get_by_text("Completed").first.wait_for(timeout=30_000)
         eventually(lambda: _count(engine, "Quarantined") + _count(engine, "Pending") == 0, within=30)
         _audited(page, quarantined, plan)
+
+
+@contextmanager
+def _held(stack: Stack) -> Iterator[None]:
+    """The worker's processes stand still."""
+    os.killpg(stack.child("worker-1").pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.killpg(stack.child("worker-1").pid, signal.SIGCONT)
 
 
 def _pause(page: Page) -> None:

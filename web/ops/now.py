@@ -21,7 +21,7 @@ BACKLOG_LIMIT = 100
 """A threshold of deploy/prometheus/rules.yaml, as those of the verdict's Limits are; a test compares them."""
 
 _GROWTH = timedelta(minutes=15)
-_DRAINED_FROM, _DRAINED_BY = timedelta(hours=1), timedelta(seconds=5)
+_DRAINED_FROM, _DRAINED_BY = timedelta(hours=1), timedelta(seconds=1)
 """How far back, and how closely, the peak is looked for that a backlog drains from."""
 _TONES = {
     VerdictKind.DELIVERING: "good",
