@@ -24,6 +24,30 @@ _TEMPLATE = "pin_template"
 _KEPT = 3  # databases of tests that are over: a server is slow to drop one that a client has just left
 
 
+_LONGEST_FIRST = (
+    "tests/chaos/test_chaos.py",
+    "tests/chaos/test_self_check.py",
+    "tests/console/test_an_outage.py",
+    "tests/console/test_in_chromium.py",
+    "tests/acceptance/",
+    "tests/job/test_schedule.py",
+    "tests/cases/",
+    "tests/broker/test_workers.py",
+    "tests/faults/",
+)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Start with what waits longest, so that no process of the suite ends it alone."""
+
+    def place(item: pytest.Item) -> int:
+        found = (at for at, start in enumerate(_LONGEST_FIRST) if item.nodeid.startswith(start))
+        return next(found, len(_LONGEST_FIRST))
+
+    items.sort(key=place)
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup() -> None:
     # Tests talk to this machine only, each process of the suite for itself.
