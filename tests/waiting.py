@@ -1,5 +1,7 @@
 """How tests wait: for a condition or a line, never for a while."""
 
+import asyncio
+import contextlib
 import re
 import subprocess
 import threading
@@ -26,6 +28,17 @@ def eventually(predicate: Callable[[], _Value], *, within: float = 10.0, every: 
     finally:
         deadline.cancel()
     return value
+
+
+def a_moment(seconds: float) -> None:
+    """The pace of a loop that looks for a condition, or of a schedule whose times are its input."""
+    threading.Event().wait(seconds)
+
+
+async def silence(seconds: float) -> None:
+    """A scripted server says nothing for so long: its behaviour, not a test's wait."""
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(asyncio.Event().wait(), seconds)
 
 
 def line(process: subprocess.Popen[str], pattern: str, within: float = 30.0) -> re.Match[str]:

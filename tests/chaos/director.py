@@ -16,6 +16,7 @@ from db.embedded import EmbeddedServer
 from tests.chaos.fleet import Fleet
 from tests.chaos.gateway import Gateway, Mode
 from tests.chaos.schedule import Fault, Kind
+from tests.waiting import a_moment
 
 _LOOK_EVERY = 0.05
 _SESSION_WITHIN = 1.5
@@ -55,7 +56,7 @@ class Director:
                 heapq.heappop(due)[2]()
             else:
                 self._mend()
-                time.sleep(_LOOK_EVERY)
+                a_moment(_LOOK_EVERY)
 
     def all_well(self) -> None:
         """End every fault and wait until every process runs."""
@@ -137,7 +138,7 @@ class Director:
                 if ended and ended[0]:
                     self._told(fault)
                     return
-                time.sleep(0.01)
+                a_moment(0.01)
 
     def _mend(self) -> None:
         for name in self._fleet.mend():

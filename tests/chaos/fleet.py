@@ -10,6 +10,7 @@ from pathlib import Path
 
 from pin.stack.child import Child, ChildSpec, Role
 from pin.stack.journal import Journal
+from tests.waiting import a_moment
 
 _READY_WITHIN = 60.0  # seconds
 _STOP_WITHIN = 8.0
@@ -67,7 +68,7 @@ class Fleet:
                 if child.exit_code() is not None or time.monotonic() > deadline:
                     code = child.exit_code()
                     raise FleetError(f"{child.spec.name} is not ready (exit code {code}):\n{child.last_words()}")
-                time.sleep(0.05)
+                a_moment(0.05)
 
     def replace(self, spec: ChildSpec) -> None:
         """Kill the process of that name and start it as `spec` says; does not wait."""

@@ -10,6 +10,8 @@ from enum import StrEnum
 from types import TracebackType
 from typing import Self
 
+from tests.waiting import silence
+
 _LENGTH = re.compile(rb"(?i)\r\ncontent-length: *(\d+)")
 _DETACH = re.compile(rb"POST \S+/detach ")
 _UPSTREAM_WITHIN = 20.0  # seconds
@@ -131,13 +133,13 @@ class Gateway:
                 self._garbage += 1
                 writer.write(_GARBAGE[self._garbage % len(_GARBAGE)])
             case Mode.HANG | Mode.DEAF:
-                await asyncio.sleep(_UPSTREAM_WITHIN)
+                await silence(_UPSTREAM_WITHIN)
             case Mode.TRICKLE:
                 await _trickle(await self._forward(request), writer)
             case Mode.DROP:
                 await self._forward(request)
             case Mode.LATE:
-                await asyncio.sleep(_LATE)
+                await silence(_LATE)
                 await self._forward(request)
         await writer.drain()
         return mode in {Mode.PASS, Mode.UNAVAILABLE}
@@ -161,7 +163,7 @@ async def _trickle(answer: bytes, writer: asyncio.StreamWriter) -> None:
     for at in range(len(answer)):
         writer.write(answer[at : at + 1])
         await writer.drain()
-        await asyncio.sleep(_DRIP)
+        await silence(_DRIP)
 
 
 async def _message(reader: asyncio.StreamReader) -> bytes:

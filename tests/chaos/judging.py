@@ -11,6 +11,7 @@ import psycopg
 from tests.chaos import witness
 from tests.chaos.stack import DELIVERIES, WINDOW
 from tests.chaos.writers import Ledger
+from tests.waiting import a_moment
 
 _SHOWN = 40  # violations a screen
 
@@ -80,7 +81,7 @@ def judge(
     began = time.monotonic()
     with psycopg.connect(url, autocommit=True, application_name="pin-faults-judge") as connection:
         while (left := witness.unfinished(connection)) and time.monotonic() - began < WINDOW:
-            time.sleep(0.1)
+            a_moment(0.1)
         drained = time.monotonic() - began
         found = [f"I2 {left} things are unfinished {drained:.0f} s after the last fault"] if left else []
         accounted = witness.attempts(connection, away)
