@@ -40,8 +40,9 @@ def _minted(
     lifetime: str, *, client: str | None = None, user_id: UUID | None = None, tenant_id: UUID | None = None
 ) -> str:
     from pin.clock import utc_now
-    from pin.settings import load_settings, parse_timespan
+    from pin.settings import load_settings
     from pin.stack.local import KEY_ID, local_keys
+    from pin.timespan import parse_timespan
     from pin.tokens import mint
 
     with told_plainly():

@@ -63,7 +63,7 @@ def purge(older_than: str, reason: str, actor: str | None, dry_run: bool, yes: b
     from pin.clock import utc_now
     from pin.operations import audit
     from pin.operations import purge as operations
-    from pin.settings import parse_timespan
+    from pin.timespan import parse_timespan
 
     with refused_in_words():
         age = parse_timespan(older_than)

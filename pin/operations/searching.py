@@ -10,7 +10,7 @@ from uuid import UUID
 from db.entries import OF_SNAPSHOT, Condition
 from pin.contract import Reason
 from pin.outbox import Status
-from pin.settings import parse_timespan
+from pin.timespan import parse_timespan
 
 TOKENS = ("state:", "post:", "snapshot:", "id:", "error:", "reason:", "age:", "kind:")
 """What a search line may hold; docs/cli.md explains each."""

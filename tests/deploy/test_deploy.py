@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 import yaml
 
-from pin.settings import CONFIG_FILE, PREFIX, Settings, parse_timespan
+from pin.settings import CONFIG_FILE, PREFIX, Settings
 from pin.settings_faults import EXIT_BAD_SETTINGS, known_names
+from pin.timespan import parse_timespan
 
 _DEPLOY = Path(__file__).parents[2] / "deploy"
 _UNITS = sorted((_DEPLOY / "systemd").glob("*.service"))

@@ -4,8 +4,9 @@ from datetime import timedelta
 import pytest
 from pydantic import ValidationError
 
-from pin.settings import load_settings, parse_timespan
+from pin.settings import load_settings
 from pin.settings_faults import Fault, SettingsError
+from pin.timespan import parse_timespan
 
 PASSWORD = "s3cr3t"
 
