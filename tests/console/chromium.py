@@ -1,7 +1,6 @@
 """Debian's Chromium under Playwright, as a fixture to import; and axe-core, which finds what shuts people out."""
 
 import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Self
@@ -10,6 +9,7 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
 from tests.console.browsing import OPERATOR, PASSWORD
+from tests.tools import debian_tool
 
 CHROMIUM = Path("/usr/bin/chromium")
 FLAGS = [
@@ -32,11 +32,7 @@ KEPT = {"now-light", "now-phone", "entry-dark", "quarantine-light", "now-drainin
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Browser]:
     """A browser for the module, with a profile of its own that is thrown away. Missing: skipped, in CI a failure."""
-    path = CHROMIUM if CHROMIUM.exists() else Path(shutil.which("chromium") or "/nowhere")
-    if not path.exists():
-        if os.environ.get("CI") == "true":
-            pytest.fail("chromium is not on this machine: .ci/run installs Debian's package")
-        pytest.skip("chromium is not on this machine (Debian: apt install chromium)")
+    path = CHROMIUM if CHROMIUM.exists() else debian_tool("chromium", "chromium")
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path, args=FLAGS)
         yield browser

@@ -3,7 +3,6 @@
 import os
 import re
 import runpy
-import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -17,6 +16,7 @@ import yaml
 from pin.settings import CONFIG_FILE, PREFIX, Settings
 from pin.settings_faults import EXIT_BAD_SETTINGS, known_names
 from pin.timespan import parse_timespan
+from tests.tools import debian_tool
 
 _DEPLOY = Path(__file__).parents[2] / "deploy"
 _UNITS = sorted((_DEPLOY / "systemd").glob("*.service"))
@@ -111,9 +111,7 @@ def test_a_unit_starts_a_role_and_stays_down_on_wrong_settings(unit: Path) -> No
 
 @pytest.mark.req("C6")
 def test_the_units_are_right_to_systemd(tmp_path: Path) -> None:
-    analyze = shutil.which("systemd-analyze")
-    if analyze is None:
-        pytest.skip("systemd-analyze is not on this machine (Debian: apt install systemd)")
+    analyze = debian_tool("systemd-analyze", "systemd")
     for unit in _UNITS:
         # systemd looks for the program, which is where this project is installed.
         text = unit.read_text(encoding="utf-8").replace("/opt/pin/bin/pin", str(_tool("pin")))

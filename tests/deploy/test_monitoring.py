@@ -27,7 +27,7 @@ from pin.delivery import policy_of
 from pin.operations.verdict import NO_RUN_AFTER, Limits
 from pin.settings import Settings
 from pin.telemetry import metrics
-from tests.telemetry.fleet import promtool
+from tests.tools import debian_tool
 
 _DEPLOY = Path(__file__).parents[2] / "deploy"
 _RUNBOOKS = _DEPLOY.parent / "docs" / "runbooks"
@@ -211,9 +211,7 @@ def test_the_dashboard_says_the_verdict_first() -> None:
 
 
 def _promtool(*arguments: str | Path) -> None:
-    tool = promtool()
-    if tool is None:
-        pytest.skip("promtool is not on this machine (Debian: apt install prometheus)")
+    tool = debian_tool("promtool", "prometheus")
     done = subprocess.run([tool, *map(str, arguments)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 

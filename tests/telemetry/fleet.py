@@ -1,7 +1,6 @@
 """Web, scheduler and a worker of two processes, as an operator starts them, with everything they say and count."""
 
 import contextlib
-import os
 import re
 import shutil
 import tempfile
@@ -111,10 +110,3 @@ def _is_ready(fleet: Fleet, role: str) -> bool:
     with contextlib.suppress(httpx.HTTPError, OSError):
         return fleet.get(role, "/health/ready").status_code == 200
     return False
-
-
-def promtool() -> str | None:
-    """Prometheus' own tool, None where it is not installed; CI must have it."""
-    found = shutil.which("promtool")
-    assert found or os.environ.get("CI") != "true", "promtool is missing in CI (Debian: apt install prometheus)"
-    return found

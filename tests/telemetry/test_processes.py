@@ -11,7 +11,8 @@ from db.engine import make_engine
 from pin.clock import utc_now
 from tests.job.scene import active_snapshots, query, rows, stage
 from tests.serving import Keys, bearer
-from tests.telemetry.fleet import Fleet, fleet_on, promtool
+from tests.telemetry.fleet import Fleet, fleet_on
+from tests.tools import debian_tool
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.timeout(180)
@@ -99,9 +100,7 @@ def test_requests_are_timed_by_template_and_never_by_path(fleet: Fleet) -> None:
 @pytest.mark.req("J25")
 @pytest.mark.parametrize("role", ["web", "worker", "scheduler"])
 def test_promtool_finds_nothing_to_say_about_a_scrape(fleet: Fleet, role: str) -> None:
-    tool = promtool()
-    if tool is None:
-        pytest.skip("promtool is not on this machine (Debian: apt install prometheus)")
+    tool = debian_tool("promtool", "prometheus")
     checked = subprocess.run(
         [tool, "check", "metrics"], input=fleet.scrape(role), capture_output=True, text=True, check=False
     )
