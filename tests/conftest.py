@@ -5,6 +5,7 @@
 
 import itertools
 import os
+import signal
 import tempfile
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -35,6 +36,12 @@ _LONGEST_FIRST = (
     "tests/broker/test_workers.py",
     "tests/faults/",
 )
+
+
+def pytest_configure() -> None:
+    """A shell starts what it puts in the background with Ctrl-C ignored, and children would inherit that."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(trylast=True)
