@@ -55,6 +55,16 @@ class Batch:
     claimed: tuple[Claimed, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class _Terms:
+    """What every outcome of one recording has in common."""
+
+    origin: AttemptOrigin
+    policy: Policy
+    now: datetime
+    announce: Announce
+
+
 def deliver(
     batch: Batch,
     *,
@@ -142,36 +152,32 @@ def record(
     now: datetime,
     announce: Announce,
 ) -> list[Decided]:
-    """Record the outcomes of a batch, each entry named once, in one short transaction (J13); answers what was decided.
+    """Record the outcomes of a batch in one short transaction (J13); answers what was decided.
+
+    An entry that was answered twice is decided on twice, one transaction after the other.
 
     When that fails for a reason in the data, the rows are recorded singly and the bad one is isolated. Raises
     sqlalchemy.exc.DBAPIError when the database is away; what was recorded by then is late when it is recorded again.
     """
+    terms = _Terms(origin, policy, now, announce)
     decided: list[Decided] = []
     for once_each in _rounds(answered):
         try:
-            decided += _record(engine, once_each, origin, policy, now, announce)
+            decided += _record(engine, once_each, terms)
         except DBAPIError as error:
             if is_away(error):
                 raise
             log.warning("batch outcome refused, recording singly", rows=len(once_each), error=type(error).__name__)
-            decided += _record_singly(engine, once_each, origin, policy, now, announce)
+            decided += _record_singly(engine, once_each, terms)
     return decided
 
 
-def _record_singly(
-    engine: Engine,
-    answered: Sequence[Answered],
-    origin: AttemptOrigin,
-    policy: Policy,
-    now: datetime,
-    announce: Announce,
-) -> list[Decided]:
+def _record_singly(engine: Engine, answered: Sequence[Answered], terms: _Terms) -> list[Decided]:
     """Each outcome in a transaction of its own; one that cannot be recorded is logged and left to G7 (J13, J17)."""
     decided: list[Decided] = []
     for one in answered:
         try:
-            decided += _record(engine, [one], origin, policy, now, announce)
+            decided += _record(engine, [one], terms)
         except DBAPIError as error:
             if is_away(error):
                 raise
@@ -219,46 +225,33 @@ def _call(
     return client.detach_all(calls, call_timeout=call_timeout, deadline=deadline, stopping=stopping) if calls else []
 
 
-def _record(
-    engine: Engine,
-    answered: Sequence[Answered],
-    origin: AttemptOrigin,
-    policy: Policy,
-    now: datetime,
-    announce: Announce,
-) -> list[Decided]:
+def _record(engine: Engine, answered: Sequence[Answered], terms: _Terms) -> list[Decided]:
     """One transaction: lock the rows in id order, decide on them as they stand, write, keep the history (G21)."""
     for tries_left in reversed(range(_VICTIM_TRIES)):
         try:
             with engine.begin() as connection:
-                return _record_in(connection, answered, origin, policy, now, announce)
+                return _record_in(connection, answered, terms)
         except DBAPIError as error:
             if tries_left == 0 or getattr(error.orig, "sqlstate", None) not in _SERIALIZATION_VICTIM:
                 raise
     raise AssertionError("the last try returns or raises")
 
 
-def _record_in(
-    connection: Connection,
-    answered: Sequence[Answered],
-    origin: AttemptOrigin,
-    policy: Policy,
-    now: datetime,
-    announce: Announce,
-) -> list[Decided]:
+def _record_in(connection: Connection, answered: Sequence[Answered], terms: _Terms) -> list[Decided]:
+    now = terms.now
     standing = outcome.lock(connection, [one.called.id for one in answered])
     decided = [
-        Decided(one.called, entry, one.reply, decide(entry, one.called.version, one.reply, now, policy))
+        Decided(one.called, entry, one.reply, decide(entry, one.called.version, one.reply, now, terms.policy))
         for one in answered
         if (entry := standing.get(one.called.id)) is not None
     ]
     outcome.apply(connection, decided, now)
-    outcome.keep_history(connection, decided, origin, now)
-    write_quarantined(connection, [(d.entry, d.outcome) for d in decided], now, announce)
+    outcome.keep_history(connection, decided, terms.origin, now)
+    write_quarantined(connection, [(d.entry, d.outcome) for d in decided], now, terms.announce)
     quarantine.write_audit(connection, [_late_success(d) for d in decided if _is_late_success(d)], now)
     error = ends_pass(one.reply for one in answered)
-    if error is not None and origin.run_id is not None:
-        runs.halt(connection, origin.run_id, error)
+    if error is not None and terms.origin.run_id is not None:
+        runs.halt(connection, terms.origin.run_id, error)
     return decided
 
 

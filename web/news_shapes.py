@@ -89,8 +89,8 @@ class EmbedView(Answer, frozen=True, tag_field="kind", tag="SelectionEmbed"):
     content_unavailable: bool
 
 
-class WrittenPost(Answer, frozen=True):
-    """A post after a change. `version` names its content, `revision` is its ETag."""
+class _PostHead(Answer, frozen=True):
+    """A post without its blocks. `version` names its content, `revision` is its ETag."""
 
     id: UUID
     title: str
@@ -100,20 +100,17 @@ class WrittenPost(Answer, frozen=True):
     revision: int
     created_at: datetime
     updated_at: datetime
+
+
+class WrittenPost(_PostHead, frozen=True):
+    """A post after a change."""
+
     blocks: list[TextView | EmbedReference]
 
 
-class PostView(Answer, frozen=True):
+class PostView(_PostHead, frozen=True):
     """A post as it is now, rendered."""
 
-    id: UUID
-    title: str
-    status: PostStatus
-    author_id: UUID
-    version: int
-    revision: int
-    created_at: datetime
-    updated_at: datetime
     blocks: list[TextView | EmbedView]
 
 

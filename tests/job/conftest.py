@@ -1,12 +1,10 @@
 """The retry job against real PostgreSQL and the real selections API, its processes' parts in this one."""
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
 from threading import Event
 from typing import Any, Protocol
 
 import pytest
-from dramatiq import Worker
 from litestar import Litestar
 
 from pin import retry_job
@@ -64,9 +62,3 @@ def tick(make_retry_job: Callable[[Settings], RetryJob]) -> Callable[[Settings],
             return retry_job.run(job, Event())
 
     return run
-
-
-@pytest.fixture
-def worker() -> Callable[[Settings], AbstractContextManager[Worker]]:
-    """Runs a worker of these settings in this process while its block lasts."""
-    return working

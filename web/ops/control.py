@@ -6,7 +6,7 @@ from litestar.params import RawBody
 from pin.operations import lock, pause
 from web.openapi import describe
 from web.ops.console import OPS_PATH, AnyRequest, InjectedConsole, InjectedSession
-from web.ops.forms import submitted
+from web.ops.forms import submitted, told_in_words
 from web.ops.page import see_other
 from web.problems import invalid
 
@@ -19,10 +19,8 @@ def pause_job(
 ) -> Response[bytes]:
     """Nothing is claimed from now on."""
     form = submitted(request, body, session)
-    try:
+    with told_in_words():
         _, made = pause.pause(console.engine, actor=session.operator.name, reason=form.one("reason"), now=console.now())
-    except ValueError as error:
-        raise invalid(str(error)) from None
     return see_other(f"{OPS_PATH}?notice={'paused' if made else 'paused-before'}")
 
 
@@ -38,10 +36,8 @@ def resume_job(
 ) -> Response[bytes]:
     """The next tick claims again."""
     form = submitted(request, body, session)
-    try:
+    with told_in_words():
         ended = pause.resume(console.engine, actor=session.operator.name, reason=form.one("reason"), now=console.now())
-    except ValueError as error:
-        raise invalid(str(error)) from None
     return see_other(f"{OPS_PATH}?notice={'resumed' if ended else 'not-paused'}")
 
 
@@ -60,10 +56,8 @@ def release_lock(
     pid = form.one("pid")
     if not (pid.isascii() and pid.isdigit() and len(pid) <= 9):  # noqa: PLR2004 - a process id's digits
         raise invalid("The form names no session.")
-    try:
+    with told_in_words():
         released = lock.release(
             console.engine, pid=int(pid), actor=session.operator.name, reason=form.one("reason"), now=console.now()
         )
-    except ValueError as error:
-        raise invalid(str(error)) from None
     return see_other(f"{OPS_PATH}/system?notice={'released' if released else 'not-held'}")

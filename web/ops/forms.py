@@ -1,7 +1,8 @@
 """Forms: what makes a submission count, in the order origin, session, role, token."""
 
 import hmac
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from urllib.parse import parse_qsl, urlsplit
 
@@ -68,6 +69,17 @@ def signed_form(request: AnyRequest, body: bytes, session: Session) -> Form:
     if not _same(form.one("csrf"), session.csrf):
         raise refused("This form is not of your session. Open the page again and send it from there.")
     return form
+
+
+@contextmanager
+def told_in_words(*refusals: type[Exception]) -> Iterator[None]:
+    """What an operation refuses, a missing reason among it, is a 400 that says why as a sentence."""
+    kinds: tuple[type[Exception], ...] = (ValueError, *refusals)
+    try:
+        yield
+    except kinds as error:
+        text = str(error)
+        raise invalid(f"{text[:1].upper()}{text[1:]}{'' if text.endswith('.') else '.'}") from None
 
 
 def refused(detail: str) -> ProblemError:

@@ -9,7 +9,7 @@ from web.body import uuid_of
 from web.openapi import describe
 from web.ops import wording
 from web.ops.console import OPS_PATH, AnyRequest, Console, InjectedConsole, InjectedSession, view
-from web.ops.forms import Form, submitted
+from web.ops.forms import Form, submitted, told_in_words
 from web.ops.page import html, see_other
 from web.problems import invalid, of_status
 
@@ -111,7 +111,7 @@ def start(
     """Its canaries, or all of it. What has changed since the preview is left alone."""
     form = submitted(request, body, session)
     id_ = uuid_of(plan_id, "planId")
-    try:
+    with told_in_words(plans.PlanError):
         plans.start(
             console.engine,
             id_,
@@ -120,8 +120,6 @@ def start(
             reason=form.one("reason"),
             now=console.now(),
         )
-    except (ValueError, plans.PlanError) as error:
-        raise invalid(_sentence(error)) from None
     return see_other(f"{QUARANTINE_PATH}/plans/{id_}")
 
 
@@ -138,10 +136,8 @@ def stop(
     """The rest stays quarantined; the canaries stay the job's."""
     form = submitted(request, body, session)
     id_ = uuid_of(plan_id, "planId")
-    try:
+    with told_in_words(plans.PlanError):
         plans.stop(console.engine, id_, actor=session.operator.name, reason=form.one("reason"), now=console.now())
-    except (ValueError, plans.PlanError) as error:
-        raise invalid(_sentence(error)) from None
     return see_other(f"{QUARANTINE_PATH}/plans/{id_}?notice=stopped")
 
 
@@ -192,8 +188,3 @@ def _twin(found: plans.PlanView) -> str:
     else:
         words += [one.entry_id for one in plan.entries[:SHOWN]]
     return wording.command(*words, *(["--canary", FIRST] if len(plan.entries) > FIRST else []), "--reason", "WHY")
-
-
-def _sentence(error: Exception) -> str:
-    text = str(error)
-    return f"{text[:1].upper()}{text[1:]}."

@@ -71,7 +71,7 @@ STATEMENTS = (
     "CREATE UNIQUE INDEX ux_sdo_snapshot ON news.snapshot_detach_outbox (snapshot_id) WHERE status <> 'Done'",
     "CREATE INDEX ix_sdo_due ON news.snapshot_detach_outbox (status, next_attempt_at)",
     "CREATE INDEX ix_sdo_post ON news.snapshot_detach_outbox (post_id)",
-    # Every answer to a call, late ones as well. No foreign key: history outlives a purge of its entry.
+    # Every answer to a call, late ones as well. No foreign key: a purge takes both, in its own order.
     """
     CREATE TABLE news.snapshot_detach_attempt (
         id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
