@@ -16,17 +16,17 @@ from sqlalchemy.exc import OperationalError
 
 from actors.alert import announce
 from actors.detach import hand_over
-from db.engine import make_engine
-from db.gauges import StateCollector
+from db.connect import make_engine
 from db.migrate import not_ready
-from db.runner_lock import PoolerError, refuse_transaction_pooler
-from db.runs import RunResult
-from pin import retry_job
+from db.outbox.runs import RunResult
+from db.runner.lock import PoolerError, refuse_transaction_pooler
+from db.views.gauges import StateCollector
 from pin.clock import utc_now
-from pin.delivery import policy_of
-from pin.retry_job import RetryJob
-from pin.settings import Settings, load_settings
-from pin.settings_faults import EXIT_BAD_SETTINGS, SettingsError
+from pin.config.faults import EXIT_BAD_SETTINGS, SettingsError
+from pin.config.loading import load_settings
+from pin.config.settings import Settings
+from pin.job.delivery import policy_of
+from pin.job.tick import RetryJob, run
 from pin.telemetry import metrics
 from pin.telemetry.logs import configure_logging, get_logger
 from pin.telemetry.metrics import exposition
@@ -65,7 +65,7 @@ def make_pulse(settings: Settings) -> Pulse:
 
 def tick(job: RetryJob, stopping: threading.Event, pulse: Pulse) -> None:
     """One run, and a beat for it: also a skipped or a held-back one shows that the loop turns."""
-    if retry_job.run(job, stopping).result not in {RunResult.FAILED, RunResult.LOCK_LOST}:
+    if run(job, stopping).result not in {RunResult.FAILED, RunResult.LOCK_LOST}:
         pulse.beat(TICKS)
 
 

@@ -13,11 +13,11 @@ import dramatiq
 from sqlalchemy import Connection, Engine
 
 from actors.process import context
-from db import quarantine
-from db.quarantine import QuarantinedEvent
-from db.queue import ALERT_QUEUE
-from pin.alert_sinks import Alert, Sink, SinkError, sinks_of
+from db.outbox import quarantine
+from db.outbox.quarantine import QuarantinedEvent
+from db.runner.gate import ALERT_QUEUE
 from pin.clock import utc_now
+from pin.outgoing.alert_sinks import Alert, Sink, SinkError, sinks_of
 from pin.telemetry import metrics
 from pin.telemetry.logs import get_logger
 

@@ -21,7 +21,7 @@ from sqlalchemy import Connection
 
 from actors.consumer import Consumption, LeaseConsumer, enqueue_channel
 from actors.outcomes import Delivery, Held, Outcomes, connect
-from db.engine import is_away
+from db.errors import is_away
 from pin.telemetry.pulse import Pulse
 
 POSTGRES_NAME_BYTES = 63

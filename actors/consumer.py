@@ -30,7 +30,7 @@ from dramatiq.message import Message
 from psycopg import sql
 
 from actors.outcomes import ACK, REJECT, Claim, Delivery, Held, Outcomes, Session, connect
-from db.queue import BATCHES_CHANNEL
+from db.runner.gate import BATCHES_CHANNEL
 
 CLAIM = f"""
 with due as materialized (

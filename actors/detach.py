@@ -11,10 +11,10 @@ from sqlalchemy import Connection
 from actors import detach_broker
 from actors.alert import announce
 from actors.process import context
-from db.claim import Claimed
-from db.queue import DETACH_QUEUE
-from pin import delivery
-from pin.delivery import Batch
+from db.outbox.claim import Claimed
+from db.runner.gate import DETACH_QUEUE
+from pin.job import delivery
+from pin.job.delivery import Batch
 from pin.telemetry import traces
 
 

@@ -18,7 +18,7 @@ from dramatiq.errors import ConnectionClosed
 from dramatiq.errors import ConnectionError as QueueConnectionError
 from dramatiq.message import Message
 
-from db.queue import BATCHES_CHANNEL
+from db.runner.gate import BATCHES_CHANNEL
 
 # The claim's own time stamp is part of the fence: a requeue gives the delivery's number back, so the number alone
 # would let a repeated statement undo the claim of whoever took the message next.

@@ -16,21 +16,22 @@ from dramatiq.middleware import Middleware
 from sqlalchemy import Engine
 
 from actors.broker import CONSUMER_PATIENCE, DetachBroker
-from db.engine import make_engine
+from db.connect import make_engine
 from db.migrate import not_ready
-from pin.delivery import policy_of
+from pin.access.machine_tokens import MachineTokens
+from pin.config.faults import EXIT_BAD_SETTINGS, SettingsError
+from pin.config.loading import load_settings
+from pin.config.settings import Settings
+from pin.job.delivery import policy_of
 from pin.lifeline import tie_to_parent
-from pin.outbox import Policy
-from pin.selections_client import SelectionsClient
-from pin.settings import Settings, load_settings
-from pin.settings_faults import EXIT_BAD_SETTINGS, SettingsError
+from pin.outgoing.selections import SelectionsClient
+from pin.rules.outbox import Policy
 from pin.telemetry.logs import configure_logging, get_logger
 from pin.telemetry.metrics import exposition
 from pin.telemetry.multiprocess import FOLDER_VARIABLE, serves_for_all
 from pin.telemetry.pulse import Pulse
 from pin.telemetry.serving import Probes, TelemetryServer
 from pin.telemetry.traces import close_tracing, configure_tracing
-from pin.tokens import TokenSource
 
 log = get_logger(__name__)
 
@@ -81,7 +82,7 @@ def open_context(settings: Settings) -> WorkerContext:
         engine=make_engine(settings.database_url, pool_size=16, application_name="pin-worker"),
         client=SelectionsClient(
             settings.selections_url,
-            TokenSource.from_settings(settings.auth),
+            MachineTokens.from_settings(settings.auth),
             concurrency=settings.worker.concurrency,
         ),
         policy=policy_of(settings.retry),

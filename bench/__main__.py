@@ -21,11 +21,11 @@ from bench.run import PATIENCE, BenchError
 from bench.systems import client_loop, plain_dramatiq, product
 from bench.table import table
 from bench.work import EndpointControl, Work, snapshot_ids
-from db.embedded import EmbeddedServer
+from db.embedded.server import EmbeddedServer
+from pin.access.signing import mint, new_key_pair
 from pin.clock import utc_now
-from pin.contract import NEWS_CLIENT
-from pin.settings import AuthOptions
-from pin.tokens import mint, new_key_pair
+from pin.config.sections import AuthOptions
+from pin.rules.contract import NEWS_CLIENT
 
 System = Callable[[Work, Path], Sample]
 

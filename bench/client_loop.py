@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 
 from bench.work import REASON, USER
-from pin.contract import DETACH_PATH
+from pin.rules.contract import DETACH_PATH
 
 
 async def call_all(url: str, ids: list[str], token: str, in_flight: int) -> None:

@@ -9,7 +9,7 @@ import psycopg
 from dramatiq_pg.schema import generate_init_sql
 from psycopg import sql
 
-from db.embedded import EmbeddedServer
+from db.embedded.server import EmbeddedServer
 from db.migrate import upgrade
 
 ROLE = "bench"

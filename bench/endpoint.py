@@ -15,7 +15,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import uvloop
 
-from pin.contract import DETACH_PATH
+from pin.rules.contract import DETACH_PATH
 
 _BEFORE_ID, _AFTER_ID = (part.encode() for part in DETACH_PATH.split("{id}"))
 _ID_LENGTH = 36

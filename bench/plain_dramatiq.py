@@ -13,7 +13,7 @@ from dramatiq.middleware import Callbacks, Retries, ShutdownNotifications, TimeL
 from dramatiq_pg import PostgresBroker
 
 from bench.work import REASON, USER
-from pin.contract import DETACH_PATH
+from pin.rules.contract import DETACH_PATH
 
 POOL_ABOVE_THREADS = 4
 """Connections beside those of the worker's threads; with fewer its messages stay consumed for ever."""

@@ -11,10 +11,10 @@ from bench.processes import clean_environment, running
 from bench.ratios import CLIENT_LOOP, PLAIN_DRAMATIQ, PRODUCT, Sample
 from bench.run import BenchError, measured, until
 from bench.work import REASON, USER, Work
-from db.engine import make_engine
-from db.outbox import Intent, stage
+from db.connect import make_engine
+from db.outbox.intents import Intent, stage
 from pin.clock import new_id, utc_now
-from pin.contract import Reason
+from pin.rules.contract import Reason
 
 LOOP_IN_FLIGHT = {0: 8, 20: 14}
 """Calls in flight of the loop: the best for one httpx.AsyncClient at each delay in milliseconds."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import SQLAlchemyError
 
-from db.engine import make_single_connection_engine
+from db.connect import make_single_connection_engine
 
 if TYPE_CHECKING:
     from alembic.config import Config

@@ -17,7 +17,7 @@ from uuid import UUID
 import msgspec
 from sqlalchemy import Connection, Row, text
 
-from pin.contract import Reason, SnapshotContent, SnapshotStatus, SnapshotSummary
+from pin.rules.contract import Reason, SnapshotContent, SnapshotStatus, SnapshotSummary
 
 
 class SnapshotRowStatus(StrEnum):

@@ -17,8 +17,8 @@ from psycopg import sql
 from pytest_socket import socket_allow_hosts
 from sqlalchemy import Engine
 
-from db.embedded import EmbeddedServer
-from db.engine import make_engine
+from db.connect import make_engine
+from db.embedded.server import EmbeddedServer
 from db.migrate import upgrade
 
 _TEMPLATE = "pin_template"

@@ -14,9 +14,10 @@ import pytest
 import uvicorn
 from litestar import Litestar
 
+from pin.access.signing import mint, new_key_pair
 from pin.clock import utc_now
-from pin.settings import AuthOptions, Settings
-from pin.tokens import mint, new_key_pair
+from pin.config.sections import AuthOptions
+from pin.config.settings import Settings
 from tests.waiting import eventually
 
 ISSUER = AUDIENCE = "pin"

@@ -13,8 +13,9 @@ from litestar import Litestar, Request, Response, Router
 from litestar.datastructures import State
 from litestar.di import Provide
 
-from pin.settings import Settings, load_settings
-from pin.settings_faults import EXIT_BAD_SETTINGS, SettingsError
+from pin.config.faults import EXIT_BAD_SETTINGS, SettingsError
+from pin.config.loading import load_settings
+from pin.config.settings import Settings
 from pin.telemetry.logs import configure_logging
 from pin.telemetry.traces import close_tracing, configure_tracing
 from web.auth import provide_caller
@@ -71,11 +72,11 @@ def assemble(deps: Deps) -> Litestar:
 def _contexts(deps: Deps) -> list[Router]:
     routers: list[Router] = []
     if "selections" in deps.settings.contexts:
-        from web.selections import selections_router
+        from web.selections.routes import selections_router
 
         routers.append(selections_router(deps))
     if "news" in deps.settings.contexts:
-        from web.news import news_router
+        from web.news.routes import news_router
 
         routers.append(news_router(deps))
     return routers

@@ -8,8 +8,9 @@ from litestar.di import NamedDependency
 from litestar.handlers import BaseRouteHandler
 from litestar.params import SkipValidation
 
-from pin.contract import NEWS_CLIENT, ErrorCode
-from pin.tokens import Caller, TokenError, TokenVerifier
+from pin.access.checking import Caller, TokenVerifier
+from pin.outgoing.tokens import TokenError
+from pin.rules.contract import NEWS_CLIENT, ErrorCode
 from web.problems import ProblemError
 
 Connection = ASGIConnection[Any, Any, Any, Any]

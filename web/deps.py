@@ -11,14 +11,15 @@ from litestar.params import SkipValidation
 from prometheus_client.registry import Collector
 from sqlalchemy import Engine
 
-from db.engine import make_engine
-from db.gauges import StateCollector
+from db.connect import make_engine
+from db.views.gauges import StateCollector
+from pin.access.checking import TokenVerifier
+from pin.access.machine_tokens import MachineTokens
 from pin.clock import new_id, utc_now
-from pin.settings import Settings
-from pin.tokens import TokenSource, TokenVerifier
+from pin.config.settings import Settings
 
 if TYPE_CHECKING:
-    from pin.selections_client import SelectionsClient
+    from pin.outgoing.selections import SelectionsClient
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,6 @@ def build_deps(settings: Settings) -> Deps:
 
 
 def _selections_client(settings: Settings) -> "SelectionsClient":
-    from pin.selections_client import SelectionsClient
+    from pin.outgoing.selections import SelectionsClient
 
-    return SelectionsClient(settings.selections_url, TokenSource.from_settings(settings.auth))
+    return SelectionsClient(settings.selections_url, MachineTokens.from_settings(settings.auth))

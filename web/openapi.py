@@ -12,7 +12,7 @@ from litestar import Request, Response, Router, get
 from litestar.handlers import HTTPRouteHandler
 from litestar.routes import BaseRoute, HTTPRoute
 
-from pin.contract import ErrorCode, Problem
+from pin.rules.contract import ErrorCode, Problem
 from web.problems import PROBLEM_MEDIA_TYPE
 
 OPENAPI_PATH = "/api/v1/openapi.json"

@@ -10,7 +10,7 @@ from litestar.exceptions import HTTPException
 from sqlalchemy.exc import InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
-from pin.contract import MESSAGE_BAD_REQUEST, ErrorCode, Problem
+from pin.rules.contract import MESSAGE_BAD_REQUEST, ErrorCode, Problem
 from pin.telemetry.logs import get_logger
 
 PROBLEM_MEDIA_TYPE = "application/problem+json"

@@ -14,7 +14,7 @@ def config() -> None:
 @config.command()
 def check() -> None:
     """Check the settings as a process would at its start; every fault at once, exit code 78."""
-    from pin.settings import load_settings
+    from pin.config.loading import load_settings
 
     with told_plainly():
         load_settings()
@@ -24,8 +24,8 @@ def check() -> None:
 @config.command()
 def show() -> None:
     """Print every setting by its environment name, as the processes here see it; passwords are masked."""
+    from pin.config.loading import load_settings
     from pin.operations.system import settings_in_force
-    from pin.settings import load_settings
 
     with told_plainly():
         settings = load_settings()
@@ -42,7 +42,7 @@ def explain(name: str, output: str) -> None:
     NAME is as in the environment or in TOML: PIN_RETRY__BATCH_SIZE or retry.batch_size.
     """
     from pin.cli.explaining import UnknownSettingError, explained
-    from pin.settings import load_settings
+    from pin.config.loading import load_settings
 
     with told_plainly():
         settings = load_settings()

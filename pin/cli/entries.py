@@ -11,7 +11,7 @@ from pin.cli.opening import database, ids_of, settings_here
 from pin.cli.output import emit, emit_one, inert, output_option, plain, row_of, shown_time
 
 if TYPE_CHECKING:
-    from db.entries import StoredEntry
+    from db.views.entries import StoredEntry
     from pin.operations.entries import EntryLife
 
 

@@ -10,9 +10,10 @@ from typing import Any
 from dotenv import dotenv_values
 from pydantic import BaseModel
 
+from pin.config.faults import known_names, nearest
+from pin.config.settings import Settings
+from pin.config.sources import CONFIG_FILE, PREFIX
 from pin.operations.system import settings_in_force
-from pin.settings import CONFIG_FILE, PREFIX, Settings
-from pin.settings_faults import known_names, nearest
 
 
 class UnknownSettingError(Exception):

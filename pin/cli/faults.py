@@ -23,7 +23,7 @@ def told_plainly() -> Iterator[None]:
     from sqlalchemy.exc import OperationalError, ProgrammingError
     from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-    from pin.settings_faults import EXIT_BAD_SETTINGS, SettingsError
+    from pin.config.faults import EXIT_BAD_SETTINGS, SettingsError
 
     try:
         yield

@@ -10,13 +10,13 @@ from pin.cli.faults import USAGE, Fault, told_plainly
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
-    from pin.selections_client import SelectionsClient
-    from pin.settings import Settings
+    from pin.config.settings import Settings
+    from pin.outgoing.selections import SelectionsClient
 
 
 def settings_here() -> "Settings":
     """The settings as a process here would have them. Raises SettingsError."""
-    from pin.settings import load_settings
+    from pin.config.loading import load_settings
     from pin.stack.local import database_url, local_keys
 
     settings = load_settings()
@@ -34,7 +34,7 @@ def settings_here() -> "Settings":
 @contextmanager
 def database(settings: "Settings | None" = None) -> "Iterator[Engine]":
     """An engine for one command; what goes wrong around it is told in a line."""
-    from db.engine import make_engine
+    from db.connect import make_engine
 
     with told_plainly():
         used = settings or settings_here()
@@ -48,10 +48,10 @@ def database(settings: "Settings | None" = None) -> "Iterator[Engine]":
 @contextmanager
 def selections(settings: "Settings") -> "Iterator[SelectionsClient]":
     """The client to selections as news has it. Raises Fault when selections gives no answer."""
-    from pin.selections_client import SelectionsClient, SelectionsUnavailable
-    from pin.tokens import TokenSource
+    from pin.access.machine_tokens import MachineTokens
+    from pin.outgoing.selections import SelectionsClient, SelectionsUnavailable
 
-    client = SelectionsClient(settings.selections_url, TokenSource.from_settings(settings.auth))
+    client = SelectionsClient(settings.selections_url, MachineTokens.from_settings(settings.auth))
     try:
         yield client
     except SelectionsUnavailable as away:

@@ -15,7 +15,7 @@ def operator(name: str, role: str) -> None:
 
     Asks for a password; without a terminal it is read from stdin, one line. Only its scrypt hash is printed.
     """
-    from pin.operators import Role, make_operator
+    from pin.access.operators import Role, make_operator
 
     if sys.stdin.isatty():
         password = click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)

@@ -10,7 +10,7 @@ import rich_click as click
 from pin.cli.faults import told_plainly
 
 if TYPE_CHECKING:
-    from pin.settings import Settings
+    from pin.config.settings import Settings
 
 
 _ROOT = Path(__file__).parents[2]
@@ -21,7 +21,7 @@ _ROOT = Path(__file__).parents[2]
 def migrate() -> None:
     """Bring the database to this version's schema (forward only; several at once take turns)."""
     from db.migrate import upgrade
-    from pin.settings import load_settings
+    from pin.config.loading import load_settings
     from pin.stack.local import database_url
 
     with told_plainly():
@@ -32,7 +32,7 @@ def migrate() -> None:
 @click.command()
 def web() -> None:
     """Serve the APIs that PIN_CONTEXTS names, on PIN_WEB__HOST and PIN_WEB__PORT."""
-    from pin.settings import load_settings
+    from pin.config.loading import load_settings
 
     with told_plainly():
         _serve(load_settings())
@@ -47,7 +47,7 @@ def scheduler() -> None:
 @click.command()
 def worker() -> None:
     """Run the detach actors: becomes `dramatiq actors` with the settings' processes and threads."""
-    from pin.settings import load_settings
+    from pin.config.loading import load_settings
     from pin.telemetry.multiprocess import FOLDER_VARIABLE, fresh_folder
 
     with told_plainly():

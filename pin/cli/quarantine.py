@@ -15,10 +15,10 @@ from pin.cli.output import Row, emit, output_option
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
-    from db.entries import StoredEntry
-    from db.quarantine import QuarantinedEntry
+    from db.outbox.quarantine import QuarantinedEntry
+    from db.views.entries import StoredEntry
     from pin.operations.plans import Preview
-    from pin.outbox import Entry
+    from pin.rules.outbox import Entry
 
 
 @click.group()

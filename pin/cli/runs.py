@@ -71,7 +71,7 @@ def run(once: bool, output: str) -> None:
 
 
 def _tick() -> dict[str, Any]:
-    from db.runner_lock import PoolerError, refuse_transaction_pooler
+    from db.runner.lock import PoolerError, refuse_transaction_pooler
     from pin.telemetry.logs import configure_logging
 
     with told_plainly():
@@ -81,7 +81,7 @@ def _tick() -> dict[str, Any]:
             refuse_transaction_pooler(settings.database_url)
         except PoolerError as error:
             raise Fault(str(error)) from None
-        from pin import retry_job
+        from pin.job import tick
         from scheduler import make_job
 
         stopping = threading.Event()
@@ -90,7 +90,7 @@ def _tick() -> dict[str, Any]:
         }
         job = make_job(settings)
         try:
-            done = retry_job.run(job, stopping)
+            done = tick.run(job, stopping)
         finally:
             job.engine.dispose()
             for number, handler in before.items():

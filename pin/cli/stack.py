@@ -16,8 +16,8 @@ def up(workers: int, schedulers: int) -> None:
     News listens on PIN_WEB__PORT (8000), selections on the next port. The database is the embedded PostgreSQL, or the
     one that PIN_DATABASE_URL names.
     """
-    from db.embedded import EmbeddedServerError
-    from pin.settings import load_settings
+    from db.embedded.server import EmbeddedServerError
+    from pin.config.loading import load_settings
     from pin.stack.supervisor import StackError
     from pin.stack.up import up as run
 

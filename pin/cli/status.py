@@ -11,8 +11,8 @@ from pin.cli.opening import database, settings_here
 from pin.cli.output import emit_one, inert, output_option, plain, shown_time
 
 if TYPE_CHECKING:
+    from pin.config.settings import Settings
     from pin.operations.status import Status
-    from pin.settings import Settings
 
 
 @click.command()

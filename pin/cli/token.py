@@ -39,11 +39,11 @@ def m2m(client: str, lifetime: str) -> None:
 def _minted(
     lifetime: str, *, client: str | None = None, user_id: UUID | None = None, tenant_id: UUID | None = None
 ) -> str:
+    from pin.access.signing import mint
     from pin.clock import utc_now
-    from pin.settings import load_settings
+    from pin.config.loading import load_settings
+    from pin.config.timespan import parse_timespan
     from pin.stack.local import KEY_ID, local_keys
-    from pin.timespan import parse_timespan
-    from pin.tokens import mint
 
     with told_plainly():
         settings = load_settings()

@@ -61,9 +61,9 @@ def reconcile(fix: bool, reason: str | None, actor: str | None, dry_run: bool, y
 def purge(older_than: str, reason: str, actor: str | None, dry_run: bool, yes: bool, output: str) -> None:
     """Delete Done entries with their history and events, a thousand at a time. The audit stays."""
     from pin.clock import utc_now
+    from pin.config.timespan import parse_timespan
     from pin.operations import audit
     from pin.operations import purge as operations
-    from pin.timespan import parse_timespan
 
     with refused_in_words():
         age = parse_timespan(older_than)

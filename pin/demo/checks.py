@@ -7,9 +7,9 @@ from uuid import UUID
 
 from sqlalchemy import Connection, Engine, text
 
-from pin.contract import SNAPSHOT_PATH
 from pin.demo.api import Api, RefusedError
 from pin.demo.story import Ledger, Written
+from pin.rules.contract import SNAPSHOT_PATH
 
 T = TypeVar("T")
 

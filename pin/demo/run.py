@@ -16,22 +16,22 @@ from uuid import UUID
 
 from sqlalchemy import Engine
 
-from db.embedded import EmbeddedServerError
-from db.engine import make_engine
-from db.outbox import Intent, stage
+from db.connect import make_engine
+from db.embedded.server import EmbeddedServerError
+from db.outbox.intents import Intent, stage
+from pin.access.signing import mint
 from pin.clock import new_id, utc_now
-from pin.contract import NEWS_CLIENT, Reason
+from pin.config.sections import AuthOptions
 from pin.demo import checks
 from pin.demo.api import Api, RefusedError
 from pin.demo.progress import Narrator
 from pin.demo.story import Story, side_by_side
-from pin.settings import AuthOptions
+from pin.rules.contract import NEWS_CLIENT, Reason
 from pin.stack.journal import Journal
 from pin.stack.local import KEY_ID, local_keys
 from pin.stack.plan import StackOptions
 from pin.stack.ports import free_ports
 from pin.stack.supervisor import Stack, StackError
-from pin.tokens import mint
 
 POSTS = 120
 SELECTIONS = 12

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 from uuid import UUID
 
-from pin.contract import Reason
 from pin.demo.api import Answered, Api
+from pin.rules.contract import Reason
 
 Block = dict[str, Any]
 T = TypeVar("T")

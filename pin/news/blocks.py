@@ -8,11 +8,11 @@ from uuid import UUID
 from sqlalchemy import Connection
 
 from db.news import Block
-from db.outbox import Intent, remove_guards, stage
-from pin.contract import CreateSnapshotRequest, ErrorCode, Reason
+from db.outbox.intents import Intent, remove_guards, stage
 from pin.news.desk import Author, Desk
 from pin.news.errors import SelectionNotFound, SnapshotNotShown, SnapshotTwice, SwitchRefused
-from pin.selections_client import SelectionsUnavailable, SnapshotRefused
+from pin.outgoing.selections import SelectionsUnavailable, SnapshotRefused
+from pin.rules.contract import CreateSnapshotRequest, ErrorCode, Reason
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,8 @@ from datetime import timedelta
 from time import monotonic
 from uuid import UUID
 
-from pin.contract import Snapshot, SnapshotContent
-from pin.selections_client import SelectionsClient
+from pin.outgoing.selections import SelectionsClient
+from pin.rules.contract import Snapshot, SnapshotContent
 
 CONTENT_TIMEOUT = timedelta(seconds=2)
 """How long a reader waits for the contents that this process has not seen yet; it gets the post without them then."""

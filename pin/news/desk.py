@@ -8,8 +8,8 @@ from uuid import UUID
 from sqlalchemy import Engine
 
 from pin.news.contents import Contents
-from pin.outbox import Entry
-from pin.selections_client import SelectionsClient
+from pin.outgoing.selections import SelectionsClient
+from pin.rules.outbox import Entry
 
 FirstAttempts = Callable[[Sequence[Entry], float], None]
 """Calls detach once for each entry until a moment of `time.monotonic`, and records what came of it (J19)."""

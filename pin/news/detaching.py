@@ -8,10 +8,10 @@ from uuid import UUID
 from sqlalchemy import Connection
 
 from db.news import Post
-from db.outbox import Intent, stage
-from pin.contract import Reason
+from db.outbox.intents import Intent, stage
 from pin.news.desk import Desk
-from pin.outbox import Entry
+from pin.rules.contract import Reason
+from pin.rules.outbox import Entry
 from pin.telemetry import metrics
 from pin.telemetry.logs import get_logger
 

@@ -12,7 +12,7 @@
         ├── SnapshotTwice     the request keeps one snapshot in two blocks
         └── SelectionNotFound selections has no such selection in the tenant
 
-That selections cannot be reached is `pin.selections_client.SelectionsUnavailable`.
+That selections cannot be reached is `pin.outgoing.selections.SelectionsUnavailable`.
 """
 
 # Each class is an answer to a caller and is named for what it says, not for being an error.

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from db.news import Block, Post, Version, blocks_of, find_post, find_version
-from pin.contract import SnapshotContent
 from pin.news.desk import Desk
 from pin.news.errors import PostNotFound, VersionNotFound
+from pin.rules.contract import SnapshotContent
 
 
 @dataclass(frozen=True, slots=True)

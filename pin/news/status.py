@@ -7,11 +7,11 @@ from uuid import UUID
 from sqlalchemy import Connection
 
 from db.news import Post, PostStatus, blocks_of, change_post, lock_post
-from pin.contract import Reason
 from pin.news.desk import Author, Desk
 from pin.news.detaching import first_attempts, stage_detach
 from pin.news.errors import StateConflict
 from pin.news.writing import Written, check_revision, owned, snapshots_of
+from pin.rules.contract import Reason
 
 
 def publish(desk: Desk, author: Author, post_id: UUID, expected: Collection[int] | None) -> Written:

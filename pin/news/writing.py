@@ -5,11 +5,11 @@ from dataclasses import dataclass, replace
 from uuid import UUID
 
 from db.news import Block, Post, PostStatus, blocks_of, change_post, find_post, insert_post, insert_version, lock_post
-from pin.contract import Reason
 from pin.news.blocks import Wanted, check_kept, create_guarded, lift_guards
 from pin.news.desk import Author, Desk
 from pin.news.detaching import first_attempts, stage_detach
 from pin.news.errors import NotTheAuthor, PostNotFound, RevisionStale, StateConflict
+from pin.rules.contract import Reason
 
 
 @dataclass(frozen=True, slots=True)

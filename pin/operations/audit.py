@@ -8,9 +8,10 @@ from uuid import UUID
 
 from sqlalchemy import Connection, Engine
 
-from db import entries, quarantine
-from db.entries import AuditEntry, Condition
-from db.quarantine import AuditRow
+from db.outbox import quarantine
+from db.outbox.quarantine import AuditRow
+from db.views import entries
+from db.views.entries import AuditEntry, Condition
 from pin.clock import new_id
 from pin.operations import paging
 

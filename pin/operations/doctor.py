@@ -9,13 +9,15 @@ from time import monotonic
 from sqlalchemy import Engine
 from sqlalchemy.exc import SQLAlchemyError
 
-from db import migrate, server
-from db.runner_lock import PoolerError, refuse_transaction_pooler
+from db import migrate
+from db.runner.lock import PoolerError, refuse_transaction_pooler
+from db.views import database
+from pin.access.machine_tokens import MachineTokens
+from pin.config.faults import SettingsError
+from pin.config.settings import Settings
 from pin.operations.status import read_status
-from pin.selections_client import SelectionsClient, SelectionsUnavailable
-from pin.settings import Settings
-from pin.settings_faults import SettingsError
-from pin.tokens import TokenError, TokenSource
+from pin.outgoing.selections import SelectionsClient, SelectionsUnavailable
+from pin.outgoing.tokens import TokenError
 
 CLOCK_LIMIT = 2.0
 """Seconds between our clock and the database's above which leases and schedules disagree."""
@@ -70,7 +72,7 @@ def examine(engine: Engine, settings: Settings, now: datetime) -> Iterator[Check
 def _database(engine: Engine) -> Check:
     try:
         with engine.connect() as connection:
-            return Check("database", CheckState.OK, f"PostgreSQL {server.version(connection)} answers")
+            return Check("database", CheckState.OK, f"PostgreSQL {database.version(connection)} answers")
     except SQLAlchemyError as error:
         said = next(iter(str(getattr(error, "orig", error)).splitlines()), type(error).__name__)
         mend = "start it, or mend PIN_DATABASE_URL (pin config explain PIN_DATABASE_URL)"
@@ -101,7 +103,7 @@ def _sessions(url: str) -> Check:
 def _clock(engine: Engine, now: datetime) -> Check:
     before = monotonic()
     with engine.connect() as connection:
-        theirs = server.clock(connection)
+        theirs = database.clock(connection)
     apart = abs((theirs - now).total_seconds()) - (monotonic() - before)
     if apart > CLOCK_LIMIT:
         says = f"this machine's clock and the database's are {apart:.1f} s apart"
@@ -111,7 +113,7 @@ def _clock(engine: Engine, now: datetime) -> Check:
 
 def _credential(settings: Settings) -> Check:
     try:
-        TokenSource.from_settings(settings.auth).token()
+        MachineTokens.from_settings(settings.auth).token()
     except (SettingsError, TokenError) as error:
         mend = "set PIN_AUTH__M2M_PRIVATE_KEY or PIN_AUTH__M2M_TOKEN_FILE to a readable file"
         return Check("credential", CheckState.FAILED, str(error), mend)
@@ -119,7 +121,7 @@ def _credential(settings: Settings) -> Check:
 
 
 def _selections(settings: Settings) -> Check:
-    client = SelectionsClient(settings.selections_url, TokenSource.from_settings(settings.auth))
+    client = SelectionsClient(settings.selections_url, MachineTokens.from_settings(settings.auth))
     try:
         client.list_snapshots(after=None, limit=1, deadline=monotonic() + CALL)
     except SelectionsUnavailable as away:
@@ -147,7 +149,7 @@ def _mend_of(error: str) -> str:
 def _processes(engine: Engine, settings: Settings, now: datetime) -> Iterator[Check]:
     try:
         with engine.connect() as connection:
-            workers = sum(one.count for one in server.sessions(connection) if one.application == WORKER)
+            workers = sum(one.count for one in database.sessions(connection) if one.application == WORKER)
         status = read_status(engine, now=now, retry=settings.retry, queue=settings.queue)
     except SQLAlchemyError as error:
         yield Check("workers", CheckState.NOT_TRIED, type(error).__name__)

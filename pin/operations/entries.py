@@ -7,14 +7,15 @@ from uuid import UUID
 
 from sqlalchemy import Engine
 
-from db import entries as store
-from db import pause, runs
-from db.entries import COUNT_UP_TO, StoredEntry
+from db.outbox import runs
+from db.runner import pause
+from db.views import entries as store
+from db.views.entries import COUNT_UP_TO, StoredEntry
+from pin.config.sections import SnapshotDetachRetryOptions
 from pin.operations import paging
 from pin.operations.life import Moment, timeline
 from pin.operations.searching import SearchError, conditions
-from pin.outbox import Status
-from pin.settings import SnapshotDetachRetryOptions
+from pin.rules.outbox import Status
 
 __all__ = ["COUNT_UP_TO", "EntryLife", "Next", "NextKind", "Page", "SearchError", "search", "show"]
 

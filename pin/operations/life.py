@@ -10,8 +10,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from db.entries import AttemptRow, AuditEntry, EventRow, StoredEntry
-from pin.outbox import Status
+from db.views.entries import AttemptRow, AuditEntry, EventRow, StoredEntry
+from pin.rules.outbox import Status
 
 
 class MomentKind(StrEnum):

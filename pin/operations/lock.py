@@ -4,8 +4,8 @@ from datetime import datetime
 
 from sqlalchemy import Engine
 
-from db import lock_holder
-from db.lock_holder import LockHolder
+from db.runner import lock_holder
+from db.runner.lock_holder import LockHolder
 from pin.operations import audit
 
 

@@ -4,8 +4,8 @@ from datetime import datetime
 
 from sqlalchemy import Engine
 
-from db import pause as store
-from db.pause import Pause
+from db.runner import pause as store
+from db.runner.pause import Pause
 from pin.operations import audit
 
 

@@ -11,9 +11,10 @@ from uuid import UUID
 
 from sqlalchemy import Engine
 
-from db import entries, requeue
-from db.entries import StoredEntry
-from db.requeue import Frozen, Plan, PlanState, Standing
+from db.outbox import requeue
+from db.outbox.requeue import Frozen, Plan, PlanState, Standing
+from db.views import entries
+from db.views.entries import StoredEntry
 from pin.clock import new_id
 from pin.operations import audit
 

@@ -5,8 +5,8 @@ from datetime import datetime, timedelta
 
 from sqlalchemy import Engine
 
-from db import purge as store
-from db.purge import Purged
+from db.outbox import purge as store
+from db.outbox.purge import Purged
 from pin.operations import audit
 
 BATCH = 1000

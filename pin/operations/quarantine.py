@@ -11,11 +11,11 @@ from uuid import UUID
 
 from sqlalchemy import Engine
 
-from db import quarantine
-from db.quarantine import AuditRow, QuarantinedEntry, QuarantinedGroup
+from db.outbox import quarantine
+from db.outbox.quarantine import AuditRow, QuarantinedEntry, QuarantinedGroup
 from pin.clock import new_id
 from pin.operations import audit
-from pin.outbox import Status
+from pin.rules.outbox import Status
 
 
 class RequeueResult(StrEnum):

@@ -17,13 +17,13 @@ from uuid import UUID
 
 from sqlalchemy import Engine
 
-from db import outbox
-from db import reconcile as store
-from db.outbox import Intent
+from db.outbox import intents
+from db.outbox.intents import Intent
+from db.views import reconcile as store
 from pin.clock import new_id
-from pin.contract import Reason, SnapshotStatus
 from pin.operations import audit
-from pin.selections_client import SelectionsClient
+from pin.outgoing.selections import SelectionsClient
+from pin.rules.contract import Reason, SnapshotStatus
 
 PAGE = 500
 CALLS = timedelta(seconds=30)
@@ -74,7 +74,7 @@ class Compared:
 def compare(engine: Engine, client: SelectionsClient, *, page: int = PAGE) -> Iterator[Compared]:
     """Page through all snapshots, both sides in the order of ids, and report what disagrees; changes nothing.
 
-    Raises pin.selections_client.SelectionsUnavailable: what was yielded until then holds.
+    Raises pin.outgoing.selections.SelectionsUnavailable: what was yielded until then holds.
     """
     after: UUID | None = None
     while True:
@@ -163,7 +163,7 @@ def _mend(engine: Engine, finding: Finding, actor: str, reason: str, now: dateti
             return Repair.SHOWN_MEANWHILE
         why = Reason.POST_DELETED if owner.status == "Archived" else Reason.BLOCK_REPLACED
         intent = Intent(new_id(), finding.snapshot_id, finding.post_id, why, owner.author_id, due_at=now)
-        if not outbox.stage(connection, [intent], now):
+        if not intents.stage(connection, [intent], now):
             return Repair.UNDER_WAY
         audit.record(
             connection,

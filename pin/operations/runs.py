@@ -5,10 +5,10 @@ from uuid import UUID
 
 from sqlalchemy import Engine
 
-from db import entries
-from db import runs as store
-from db.entries import AttemptRow
-from db.runs import RunRow
+from db.outbox import runs as store
+from db.outbox.runs import RunRow
+from db.views import entries
+from db.views.entries import AttemptRow
 from pin.operations import paging
 
 LAST_ATTEMPTS = 200

@@ -7,10 +7,10 @@ from types import MappingProxyType
 from typing import Any
 from uuid import UUID
 
-from db.entries import OF_SNAPSHOT, Condition
-from pin.contract import Reason
-from pin.outbox import Status
-from pin.timespan import parse_timespan
+from db.views.entries import OF_SNAPSHOT, Condition
+from pin.config.timespan import parse_timespan
+from pin.rules.contract import Reason
+from pin.rules.outbox import Status
 
 TOKENS = ("state:", "post:", "snapshot:", "id:", "error:", "reason:", "age:", "kind:")
 """What a search line may hold; docs/cli.md explains each."""

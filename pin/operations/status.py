@@ -5,13 +5,15 @@ from datetime import datetime, timedelta
 
 from sqlalchemy import Engine
 
-from db import lock_holder, pause, runs, standing
-from db.lock_holder import LockHolder
-from db.pause import Pause
-from db.runs import RunResult, RunRow
-from db.standing import Answer, Batches
+from db.outbox import runs
+from db.outbox.runs import RunResult, RunRow
+from db.runner import lock_holder, pause
+from db.runner.lock_holder import LockHolder
+from db.runner.pause import Pause
+from db.views import standing
+from db.views.standing import Answer, Batches
+from pin.config.sections import QueueOptions, SnapshotDetachRetryOptions
 from pin.operations.verdict import WINDOW, Facts, Limits, Verdict, judge
-from pin.settings import QueueOptions, SnapshotDetachRetryOptions
 
 LAST_RUNS = 10
 LAST_ANSWERS = 100

@@ -7,13 +7,13 @@ from uuid import UUID
 
 from sqlalchemy import Engine
 
-from db import entries
-from db import reconcile as store
-from db.entries import StoredEntry
-from db.reconcile import PostFacts, Showing
-from pin.contract import Snapshot, SnapshotStatus
-from pin.outbox import Status
-from pin.selections_client import SelectionsClient, SelectionsUnavailable
+from db.views import entries
+from db.views import reconcile as store
+from db.views.entries import StoredEntry
+from db.views.reconcile import PostFacts, Showing
+from pin.outgoing.selections import SelectionsClient, SelectionsUnavailable
+from pin.rules.contract import Snapshot, SnapshotStatus
+from pin.rules.outbox import Status
 
 CALLS = timedelta(seconds=5)
 ENTRIES = 200

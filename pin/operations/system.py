@@ -8,10 +8,12 @@ from importlib import metadata
 from pydantic import BaseModel
 from sqlalchemy import Engine
 
-from db import migrate, server
-from db.server import OldTransaction, Sessions, TableSize
-from pin.settings import PREFIX, Settings
-from pin.settings_faults import masked
+from db import migrate
+from db.views import database
+from db.views.database import OldTransaction, Sessions, TableSize
+from pin.config.faults import masked
+from pin.config.settings import Settings
+from pin.config.sources import PREFIX
 
 _LIBRARIES = ("dramatiq", "dramatiq-pg", "apscheduler", "sqlalchemy", "psycopg", "litestar", "httpx")
 
@@ -38,13 +40,13 @@ def read_system(engine: Engine, settings: Settings) -> System:
     """The system as it stands. Raises sqlalchemy errors when the database does not answer."""
     with engine.connect() as connection:
         return System(
-            versions=versions() | {"postgresql": server.version(connection)},
+            versions=versions() | {"postgresql": database.version(connection)},
             settings=tuple(settings_in_force(settings)),
             schema=migrate.current(connection),
             schema_known=migrate.head(),
-            sessions=tuple(server.sessions(connection)),
-            tables=tuple(server.table_sizes(connection)),
-            oldest_transaction=server.oldest_transaction(connection),
+            sessions=tuple(database.sessions(connection)),
+            tables=tuple(database.table_sizes(connection)),
+            oldest_transaction=database.oldest_transaction(connection),
         )
 
 

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from db.lock_holder import LockHolder
-from db.pause import Pause
-from db.runs import SUCCESSFUL, RunResult, RunRow
-from db.standing import Answer, Batches, Recent, Waiting
+from db.outbox.runs import SUCCESSFUL, RunResult, RunRow
+from db.runner.lock_holder import LockHolder
+from db.runner.pause import Pause
+from db.views.standing import Answer, Batches, Recent, Waiting
 
 NO_RUN_AFTER = timedelta(minutes=15)
 """No successful run for so long raises the alert (J27)."""

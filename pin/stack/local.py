@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from pin.settings import Settings
+from pin.config.settings import Settings
 
 KEY_ID = "local"
 OPERATOR = "local"
@@ -32,7 +32,7 @@ def ensure_keys(state_dir: Path) -> LocalKeys:
     """The pair, made at the first start and kept."""
     keys = local_keys(state_dir)
     if not (keys.private.exists() and keys.public.exists()):
-        from pin.tokens import new_key_pair
+        from pin.access.signing import new_key_pair
 
         new_key_pair(keys.private.parent, KEY_ID)
     return keys
@@ -45,7 +45,7 @@ def new_operator(state_dir: Path) -> tuple[Path, str, str]:
     """
     import secrets
 
-    from pin.operators import Role, make_operator
+    from pin.access.operators import Role, make_operator
 
     password = secrets.token_urlsafe(12)
     operator = make_operator(OPERATOR, Role.OPERATOR, password)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
-from db.embedded import EmbeddedServer
+from db.embedded.server import EmbeddedServer
 from db.migrate import upgrade
 from pin.stack.child import Child, Role
 from pin.stack.journal import Journal

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from ipaddress import ip_address
 
-from pin.settings import Settings
+from pin.config.settings import Settings
 from pin.stack.journal import Journal
 from pin.stack.local import new_operator
 from pin.stack.plan import StackOptions

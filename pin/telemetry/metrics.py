@@ -1,4 +1,4 @@
-"""The metrics, under the documents' names (J25, D12). Gauges of the database's state come from SQL (db/gauges.py).
+"""The metrics, under the documents' names (J25, D12). Gauges of the state come from SQL (db/views/gauges.py).
 
 Every module that counts by label declares the label's values, so that a series is there at 0 before its first event:
 `increase()` sees the first failure only if it has seen the 0 before it.

@@ -11,11 +11,11 @@ import pytest
 from sqlalchemy import Connection, Engine, text
 
 from pin.clock import new_id, utc_now
-from pin.contract import Reason
+from pin.config.loading import load_settings
 from pin.demo import checks
 from pin.demo.run import TIMINGS
 from pin.demo.story import Ledger
-from pin.settings import load_settings
+from pin.rules.contract import Reason
 from tests.acceptance.processes import PIN, alive, environment, open_folder
 
 __all__ = ["open_folder"]

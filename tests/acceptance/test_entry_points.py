@@ -7,7 +7,7 @@ import sys
 import psycopg
 import pytest
 
-from db.embedded import EmbeddedServer
+from db.embedded.server import EmbeddedServer
 from tests.acceptance.processes import PIN, ROOT, environment, started
 from tests.serving import Keys, keys
 from tests.waiting import line

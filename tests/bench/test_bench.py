@@ -16,9 +16,9 @@ from bench.ratios import CLIENT_LOOP, PLAIN_DRAMATIQ, PRODUCT, Sample, ratio, ve
 from bench.table import table
 from bench.work import USER, EndpointControl, snapshot_ids
 from pin.clock import utc_now
-from pin.contract import DETACH_PATH
-from pin.outbox import Verdict
-from pin.replies import read_detach_reply
+from pin.rules.contract import DETACH_PATH
+from pin.rules.outbox import Verdict
+from pin.rules.replies import read_detach_reply
 from tests import waiting
 
 

@@ -12,8 +12,8 @@ from psycopg.types.json import Jsonb
 
 from actors.consumer import LeaseConsumer
 from actors.outcomes import Delivery
-from db.embedded import EmbeddedServer
-from db.queue import BATCHES_CHANNEL
+from db.embedded.server import EmbeddedServer
+from db.runner.gate import BATCHES_CHANNEL
 from tests.broker.conftest import Enqueue, MakeBroker, MakeConsumer, Query
 from tests.broker.queue_actors import record
 from tests.waiting import eventually

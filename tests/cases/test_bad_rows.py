@@ -8,11 +8,11 @@ import pytest
 from prometheus_client import REGISTRY
 from sqlalchemy import Engine
 
-from pin import retry_job
 from pin.clock import utc_now
+from pin.config.settings import Settings
+from pin.job import tick as retry_job
+from pin.job.tick import RetryJob
 from pin.operations import RequeueResult, list_quarantined, requeue
-from pin.retry_job import RetryJob
-from pin.settings import Settings
 from tests.job.conftest import MakeJobSettings
 from tests.job.scene import active_snapshots, change, query, row, rows, stage, working
 from tests.waiting import eventually

@@ -14,12 +14,16 @@ from urllib.parse import parse_qs
 import pytest
 from sqlalchemy import Engine
 
-from db.runs import RunResult
-from pin import retry_job, token_endpoint
-from pin.retry_job import RetryJob
-from pin.settings import AuthOptions, Settings, load_settings
-from pin.settings_faults import SettingsError
-from pin.tokens import TokenError, TokenSource
+from db.outbox.runs import RunResult
+from pin.access import token_endpoint
+from pin.access.machine_tokens import MachineTokens as TokenSource
+from pin.config.faults import SettingsError
+from pin.config.loading import load_settings
+from pin.config.sections import AuthOptions
+from pin.config.settings import Settings
+from pin.job import tick as retry_job
+from pin.job.tick import RetryJob
+from pin.outgoing.tokens import TokenError
 from tests.fake_selections import JSON, Call, Close, FakeSelections, Script, detached, reply, trickling
 from tests.job.conftest import MakeJobSettings
 from tests.job.scene import FAST, active_snapshots, query, rows, stage, working

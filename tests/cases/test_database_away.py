@@ -15,13 +15,14 @@ from sqlalchemy import Engine
 
 from actors import detach_broker, process
 from actors.process import close_context, open_context
-from db.embedded import EmbeddedServer
-from db.engine import make_engine
+from db.connect import make_engine
+from db.embedded.server import EmbeddedServer
 from db.migrate import upgrade
-from pin import retry_job
 from pin.clock import new_id
-from pin.retry_job import RetryJob
-from pin.settings import QueueOptions, Settings, SnapshotDetachRetryOptions, WorkerOptions
+from pin.config.sections import QueueOptions, SnapshotDetachRetryOptions, WorkerOptions
+from pin.config.settings import Settings
+from pin.job import tick as retry_job
+from pin.job.tick import RetryJob
 from tests.acceptance.processes import open_folder
 from tests.cases.fleet import Fleet
 from tests.fake_selections import Call, FakeSelections, Gate, Script, detached

@@ -11,11 +11,12 @@ from threading import Event
 import pytest
 from sqlalchemy import Engine
 
-from db.runs import RunResult
-from pin import retry_job
+from db.outbox.runs import RunResult
 from pin.clock import new_id
-from pin.retry_job import RetryJob, RunSummary
-from pin.settings import QueueOptions, Settings
+from pin.config.sections import QueueOptions
+from pin.config.settings import Settings
+from pin.job import tick as retry_job
+from pin.job.tick import RetryJob, RunSummary
 from tests.cases.fleet import Fleet, Process
 from tests.fake_selections import Call, FakeSelections, Gate, Script, detached, problem
 from tests.job.conftest import MakeJobSettings

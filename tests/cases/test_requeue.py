@@ -8,11 +8,11 @@ from uuid import UUID
 import pytest
 from sqlalchemy import Engine, text
 
-from db import outbox
-from db.outbox import Intent
+from db.outbox import intents as outbox
+from db.outbox.intents import Intent
 from pin.clock import new_id, utc_now
-from pin.contract import Reason
 from pin.operations import RequeueAnswer, RequeueResult, requeue
+from pin.rules.contract import Reason
 from tests.job.scene import USER, change, query, row, rows, stage
 
 

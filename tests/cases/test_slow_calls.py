@@ -9,14 +9,14 @@ from uuid import UUID
 import pytest
 from sqlalchemy import Connection, Engine, create_engine
 
-from db import outbox
-from db.claim import Claimed
-from db.engine import sqlalchemy_url
-from pin import delivery
+from db.connect import sqlalchemy_url
+from db.outbox import intents as outbox
+from db.outbox.claim import Claimed
 from pin.clock import new_id
-from pin.delivery import Batch
-from pin.outbox import Policy
-from pin.selections_client import SelectionsClient
+from pin.job import delivery
+from pin.job.delivery import Batch
+from pin.outgoing.selections import SelectionsClient
+from pin.rules.outbox import Policy
 from tests.client.conftest import Tokens
 from tests.fake_selections import FakeSelections, Gate, detached
 from tests.job.scene import change, query, rows, stage
@@ -41,7 +41,7 @@ def single(database: str) -> Iterator[Engine]:
 
 @pytest.fixture
 def client(selections: FakeSelections) -> Iterator[SelectionsClient]:
-    made = SelectionsClient(selections.url, Tokens())  # type: ignore[arg-type]
+    made = SelectionsClient(selections.url, Tokens())
     yield made
     made.close()
 

@@ -11,11 +11,12 @@ import pytest
 from prometheus_client import REGISTRY
 from sqlalchemy import Engine, text
 
-from db.runs import RunResult
-from pin import retry_job
+from db.outbox.runs import RunResult
 from pin.clock import new_id
-from pin.retry_job import RetryJob
-from pin.settings import Settings, SnapshotDetachRetryOptions
+from pin.config.sections import SnapshotDetachRetryOptions
+from pin.config.settings import Settings
+from pin.job import tick as retry_job
+from pin.job.tick import RetryJob
 from pin.telemetry.pulse import Pulse
 from scheduler import follow_clock, make_scheduler
 from tests.job.conftest import MakeJobSettings

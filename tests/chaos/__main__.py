@@ -4,7 +4,7 @@ import argparse
 import secrets
 import sys
 
-from db.embedded import EmbeddedServerError
+from db.embedded.server import EmbeddedServerError
 from tests.chaos.breaking import BREAKAGES
 from tests.chaos.fleet import FleetError
 from tests.chaos.gateway import Mode

@@ -19,27 +19,27 @@ def unfenced_outcome() -> None:
     """A late failure is written over whatever the entry has become since (J16 broken)."""
     from sqlalchemy import text
 
-    import db.outcome
-    import pin.delivery
-    from pin.outbox import Entry, Outcome, Policy, Reply, Status, decide
+    import db.outbox.outcome
+    import pin.job.record
+    from pin.rules.outbox import Entry, Outcome, Policy, Reply, Status, decide
 
     def always(entry: Entry, _version: int, reply: Reply, now: datetime, policy: Policy) -> Outcome:
         return decide(replace(entry, status=Status.PENDING), entry.version, reply, now, policy)
 
-    pin.delivery.decide = always  # type: ignore[assignment, attr-defined]
+    pin.job.record.decide = always  # type: ignore[assignment, attr-defined]
     fence = " AND o.version = d.version AND o.status <> 'Done'"
-    statement = db.outcome._APPLY.text
+    statement = db.outbox.outcome._APPLY.text
     if fence not in statement:
         raise AssertionError("the statement that applies outcomes has changed: this breakage must follow it")
-    db.outcome._APPLY = text(statement.replace(fence, ""))
+    db.outbox.outcome._APPLY = text(statement.replace(fence, ""))
 
 
 def claim_off_the_lock() -> None:
     """The claim runs in a session that does not hold the lock (G5 broken)."""
-    import db.claim
-    from db.engine import make_engine
+    import db.outbox.claim
+    from db.connect import make_engine
 
-    claim_due = db.claim.claim_due
+    claim_due = db.outbox.claim.claim_due
 
     def apart(_connection: Any, **given: Any) -> Any:
         engine = make_engine(os.environ["PIN_DATABASE_URL"])
@@ -49,7 +49,7 @@ def claim_off_the_lock() -> None:
         finally:
             engine.dispose()
 
-    db.claim.claim_due = apart  # type: ignore[assignment]
+    db.outbox.claim.claim_due = apart  # type: ignore[assignment]
 
 
 def intent_apart() -> None:
@@ -70,8 +70,8 @@ def transaction_on_the_wire() -> None:
     """Calls are made inside an open transaction (J12 broken)."""
     from sqlalchemy import text
 
-    from db.engine import make_engine
-    from pin.selections_client import SelectionsClient
+    from db.connect import make_engine
+    from pin.outgoing.selections import SelectionsClient
 
     calls = SelectionsClient.detach_all
     engine = make_engine(os.environ["PIN_DATABASE_URL"], application_name="pin-worker")

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 
 import psycopg
 
-from db.embedded import EmbeddedServer
+from db.embedded.server import EmbeddedServer
 from tests.chaos.fleet import Fleet
 from tests.chaos.gateway import Gateway, Mode
 from tests.chaos.schedule import Fault, Kind

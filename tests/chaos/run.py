@@ -19,14 +19,14 @@ import psycopg
 from sqlalchemy import Engine
 from sqlalchemy.exc import DBAPIError
 
-from db.embedded import EmbeddedServer
-from db.engine import make_engine
+from db.connect import make_engine
+from db.embedded.server import EmbeddedServer
 from db.migrate import upgrade
-from db.outbox import Intent, stage
+from db.outbox.intents import Intent, stage
 from pin.clock import new_id, utc_now
-from pin.contract import Reason
 from pin.demo.api import Api
 from pin.operations.quarantine import list_quarantined, requeue
+from pin.rules.contract import Reason
 from pin.stack.journal import Journal
 from pin.stack.local import ensure_keys
 from pin.stack.ports import free_ports

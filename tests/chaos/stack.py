@@ -8,13 +8,13 @@ from pathlib import Path
 from types import MappingProxyType
 from uuid import UUID
 
-from db.embedded import EmbeddedServer
+from db.embedded.server import EmbeddedServer
+from pin.access.signing import mint
 from pin.clock import utc_now
-from pin.settings import AuthOptions
+from pin.config.sections import AuthOptions
 from pin.stack.child import ChildSpec, Role
 from pin.stack.local import KEY_ID, LocalKeys
 from pin.stack.plan import StackOptions, specs
-from pin.tokens import mint
 
 TIMINGS = {
     "PIN_RETRY__POLLING_INTERVAL": "1s",

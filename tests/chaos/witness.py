@@ -12,7 +12,7 @@ from uuid import UUID
 
 import psycopg
 
-from db.runner_lock import lock_key
+from db.runner.lock import lock_key
 from tests.faults.invariants import violations as at_rest
 from tests.faults.scenes import take_notes
 

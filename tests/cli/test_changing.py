@@ -10,7 +10,7 @@ import pytest
 from litestar import Litestar
 from sqlalchemy import Engine
 
-from db.runner_lock import runner_lock
+from db.runner.lock import runner_lock
 from pin.clock import new_id, utc_now
 from tests.cli.conftest import Pin
 from tests.cli.test_quarantine import entries, row

@@ -7,10 +7,10 @@ from uuid import UUID
 
 import pytest
 
-from pin.contract import NEWS_CLIENT
-from pin.settings import AuthOptions
+from pin.access.checking import TokenVerifier
+from pin.config.sections import AuthOptions
+from pin.rules.contract import NEWS_CLIENT
 from pin.stack.local import ensure_keys
-from pin.tokens import TokenVerifier
 from tests.acceptance.processes import environment
 from tests.cli.conftest import Pin
 
@@ -33,7 +33,7 @@ def test_help_names_every_command_and_loads_nothing_that_is_slow() -> None:
     imported = {match[1] for match in re.finditer(r"\| +(\S+)$", ended.stderr, re.MULTILINE)}
     assert "pin.cli" in imported
     slow = {"sqlalchemy", "pydantic", "litestar", "dramatiq", "psycopg", "alembic", "httpx", "jwt", "structlog"}
-    assert imported & (slow | {"pin.settings", "pin.stack.supervisor", "actors", "web"}) == set()
+    assert imported & (slow | {"pin.config.settings", "pin.stack.supervisor", "actors", "web"}) == set()
 
 
 @pytest.mark.req("C6")

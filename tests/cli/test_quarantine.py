@@ -11,9 +11,9 @@ import psycopg
 import pytest
 from sqlalchemy import Engine, text
 
-from db.outbox import Intent, stage
+from db.outbox.intents import Intent, stage
 from pin.clock import new_id, utc_now
-from pin.contract import Reason
+from pin.rules.contract import Reason
 from tests.acceptance.processes import environment
 from tests.cli.conftest import Pin
 

@@ -8,8 +8,9 @@ from uuid import UUID
 
 import pytest
 
-from pin.outbox import Reply
-from pin.selections_client import DetachCall, SelectionsClient, never
+from pin.outgoing.detach import DetachCall
+from pin.outgoing.selections import SelectionsClient, never
+from pin.rules.outbox import Reply
 from tests.fake_selections import FakeSelections
 
 USER = UUID(int=77)
@@ -59,7 +60,7 @@ def make_client(fake: FakeSelections, tokens: Tokens) -> Iterator[MakeClient]:
 
     def make(*, url: str | None = None, concurrency: int = 20) -> SelectionsClient:
         # Structurally a TokenSource: the client asks it for nothing but these three.
-        made.append(SelectionsClient(fake.url if url is None else url, tokens, concurrency=concurrency))  # type: ignore[arg-type]
+        made.append(SelectionsClient(fake.url if url is None else url, tokens, concurrency=concurrency))
         return made[-1]
 
     yield make

@@ -8,8 +8,8 @@ from uuid import UUID
 import pytest
 from opentelemetry.sdk.trace import TracerProvider
 
-from pin.outbox import Reply, Verdict
-from pin.selections_client import SelectionsClient
+from pin.outgoing.selections import SelectionsClient
+from pin.rules.outbox import Reply, Verdict
 from tests.client.conftest import MakeClient, Tokens, detach
 from tests.fake_selections import Call, FakeSelections, Gate, Script, detached, problem, reply
 from tests.waiting import eventually

@@ -8,9 +8,10 @@ from uuid import UUID
 
 import pytest
 
-from pin.outbox import Verdict, clean_error
-from pin.selections_client import DetachCall, SelectionsClient
-from pin.tokens import TokenError
+from pin.outgoing.detach import DetachCall
+from pin.outgoing.selections import SelectionsClient
+from pin.outgoing.tokens import TokenError
+from pin.rules.outbox import Verdict, clean_error
 from tests.client.conftest import USER, MakeClient, Tokens, detach, detach_one
 from tests.fake_selections import Close, FakeSelections, Gate, Pause, Script, detached, problem, reply, trickling
 

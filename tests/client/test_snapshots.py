@@ -9,9 +9,9 @@ from uuid import UUID
 
 import pytest
 
-from pin.contract import CreateSnapshotRequest, ErrorCode, Reason, SnapshotStatus
-from pin.selections_client import SelectionsClient, SelectionsUnavailable, SnapshotRefused
-from pin.tokens import TokenError
+from pin.outgoing.selections import SelectionsClient, SelectionsUnavailable, SnapshotRefused
+from pin.outgoing.tokens import TokenError
+from pin.rules.contract import CreateSnapshotRequest, ErrorCode, Reason, SnapshotStatus
 from tests.client.conftest import USER, MakeClient, Tokens
 from tests.fake_selections import Call, Close, FakeSelections, Gate, Script, problem, reply
 

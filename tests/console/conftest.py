@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine
 
-from db.engine import make_engine
-from pin.operators import Role, make_operator
-from pin.settings import OpsOptions
+from db.connect import make_engine
+from pin.access.operators import Role, make_operator
+from pin.config.sections import OpsOptions
 from tests import serving
 from tests.console.browsing import OPERATOR, PASSWORD, VIEWER, Visitor
 from tests.serving import Keys

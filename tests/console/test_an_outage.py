@@ -12,18 +12,18 @@ import pytest
 from playwright.sync_api import Browser, Page
 from sqlalchemy import Engine, text
 
-from db.engine import make_engine
+from db.connect import make_engine
+from pin.access.operators import Role, make_operator
+from pin.access.signing import mint
 from pin.clock import new_id, utc_now
+from pin.config.sections import AuthOptions
 from pin.demo.api import Api
 from pin.demo.story import Story, side_by_side
-from pin.operators import Role, make_operator
-from pin.settings import AuthOptions
 from pin.stack.journal import Journal
 from pin.stack.local import KEY_ID, local_keys
 from pin.stack.plan import StackOptions
 from pin.stack.ports import free_ports
 from pin.stack.supervisor import Stack
-from pin.tokens import mint
 from tests.console import chromium as browsers
 from tests.console.browsing import OPERATOR, PASSWORD
 from tests.console.chromium import Watched, keep_image

@@ -6,7 +6,7 @@ from uuid import UUID, uuid4
 import pytest
 from sqlalchemy import Engine, text
 
-from db.runner_lock import runner_lock
+from db.runner.lock import runner_lock
 from pin.clock import utc_now
 from tests.console import seeds
 from tests.console.browsing import OPERATOR, Reading, Visitor

@@ -11,8 +11,8 @@ import pytest
 from sqlalchemy import Engine, text
 
 from pin.clock import utc_now
+from pin.config.sections import OpsOptions, QueueOptions, SnapshotDetachRetryOptions
 from pin.operations.verdict import Limits
-from pin.settings import OpsOptions, QueueOptions, SnapshotDetachRetryOptions
 from tests.console import seeds
 from tests.console.browsing import OPERATOR, PASSWORD, Reading, Visitor
 from tests.docs.reading import listed

@@ -11,10 +11,12 @@ from litestar import Litestar
 from litestar.routes import HTTPRoute
 from sqlalchemy import Engine, text
 
+from pin.access.operators import Role, make_operator, read_operators, verify_password
 from pin.clock import utc_now
-from pin.operators import Role, make_operator, read_operators, verify_password
-from pin.settings import OpsOptions, Settings, cross_field_faults
-from pin.settings_faults import SettingsError
+from pin.config.faults import SettingsError
+from pin.config.rules import cross_field_faults
+from pin.config.sections import OpsOptions
+from pin.config.settings import Settings
 from tests.console.browsing import OPERATOR, PASSWORD, VIEWER, Reading, Visitor
 from tests.serving import Keys, serving, settings_for
 from web.app import create_app

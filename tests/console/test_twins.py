@@ -11,11 +11,12 @@ import pytest
 from click.testing import CliRunner
 from sqlalchemy import Engine
 
-from db.runner_lock import runner_lock
+from db.runner.lock import runner_lock
+from pin.access.operators import Role, read_operators, verify_password
 from pin.cli import cli
 from pin.clock import utc_now
-from pin.operators import Role, read_operators, verify_password
-from pin.settings import OpsOptions, Settings, WebOptions
+from pin.config.sections import OpsOptions, WebOptions
+from pin.config.settings import Settings
 from pin.stack.plan import StackOptions, specs
 from pin.stack.up import options_of, with_console
 from tests.console import seeds

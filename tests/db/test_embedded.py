@@ -15,14 +15,14 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from db.embedded import EmbeddedServer, EmbeddedServerError
+from db.embedded.server import EmbeddedServer, EmbeddedServerError
 from tests.waiting import eventually, line
 
 PROJECT = Path(__file__).parents[2]
 CHILD = """
 import sys
 from pathlib import Path
-from db.embedded import EmbeddedServer
+from db.embedded.server import EmbeddedServer
 with EmbeddedServer(Path(sys.argv[1]), durable=False) as server:
     print("home", server.home, "url", server.url("postgres"), flush=True)
     sys.stdin.read()

@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 import yaml
 
-from pin.settings import CONFIG_FILE, PREFIX, Settings
-from pin.settings_faults import EXIT_BAD_SETTINGS, known_names
-from pin.timespan import parse_timespan
+from pin.config.faults import EXIT_BAD_SETTINGS, known_names
+from pin.config.settings import Settings
+from pin.config.sources import CONFIG_FILE, PREFIX
+from pin.config.timespan import parse_timespan
 from tests.tools import debian_tool
 
 _DEPLOY = Path(__file__).parents[2] / "deploy"

@@ -17,15 +17,15 @@ from prometheus_client.metrics import MetricWrapperBase
 from sqlalchemy import create_engine
 
 import actors  # noqa: F401 - declares what workers count by label
-import pin.selections  # noqa: F401 - likewise
+import pin.selections.snapshots  # noqa: F401 - likewise
 import scheduler  # noqa: F401 - likewise
-from db.gauges import StateCollector
-from pin.alert_sinks import RUNBOOK
+from db.views.gauges import StateCollector
 from pin.cli import cli
 from pin.clock import utc_now
-from pin.delivery import policy_of
+from pin.config.settings import Settings
+from pin.job.delivery import policy_of
 from pin.operations.verdict import NO_RUN_AFTER, Limits
-from pin.settings import Settings
+from pin.outgoing.alert_sinks import RUNBOOK
 from pin.telemetry import metrics
 from tests.tools import debian_tool
 

@@ -9,21 +9,23 @@ import click
 import pytest
 from pydantic import BaseModel
 
-from db.requeue import PlanState
-from db.runs import RunResult
+from db.outbox.requeue import PlanState
+from db.outbox.runs import RunResult
 from db.selections import SnapshotRowStatus
 from pin.cli import cli
 from pin.cli.faults import FAILED, NO_DATABASE, USAGE
-from pin.contract import ErrorCode
+from pin.rules.contract import ErrorCode
 from pin.operations import RequeueResult
 from pin.operations.audit import ACTIONS
 from pin.operations.reconcile import FindingKind
 from pin.operations.searching import TOKENS
 from pin.operations.verdict import VerdictKind
-from pin.outbox import ErrorClass, OutcomeKind, Status, Verdict
-from pin.settings import PREFIX, AuthOptions, Settings
-from pin.settings_faults import EXIT_BAD_SETTINGS, known_names
-from pin.tokens import new_key_pair
+from pin.rules.outbox import ErrorClass, OutcomeKind, Status, Verdict
+from pin.config.sources import PREFIX
+from pin.config.sections import AuthOptions
+from pin.config.settings import Settings
+from pin.config.faults import EXIT_BAD_SETTINGS, known_names
+from pin.access.signing import new_key_pair
 from tests.docs.reading import DOCS, ROOT, listed, log_events, metric_names, page, rows, unnamed_log_calls
 from web.app import create_app
 from web.openapi import operations

@@ -9,16 +9,16 @@ from uuid import UUID
 from sqlalchemy import Connection, text
 
 import actors.detach
-import db.outcome
-import pin.delivery
+import db.outbox.outcome
+import pin.job.record
 import pin.news.blocks
 import pin.news.writing
 import scheduler
-from db.engine import make_engine
-from pin.delivery import Batch
+from db.connect import make_engine
+from pin.job.delivery import Batch
 from pin.news.detaching import first_attempts, stage_detach
-from pin.outbox import Entry, Outcome, Policy, Reply, Status, decide
-from pin.selections_client import SelectionsClient
+from pin.outgoing.selections import SelectionsClient
+from pin.rules.outbox import Entry, Outcome, Policy, Reply, Status, decide
 from tests.faults.orders import Order
 
 
@@ -28,11 +28,11 @@ def unfenced_outcome(_: Order) -> None:
     def always(entry: Entry, _version: int, reply: Reply, now: datetime, policy: Policy) -> Outcome:
         return decide(replace(entry, status=Status.PENDING), entry.version, reply, now, policy)
 
-    _put(pin.delivery, "decide", always)
-    statement = db.outcome._APPLY.text
+    _put(pin.job.record, "decide", always)
+    statement = db.outbox.outcome._APPLY.text
     fence = " AND o.version = d.version AND o.status <> 'Done'"
     assert fence in statement
-    _put(db.outcome, "_APPLY", text(statement.replace(fence, "")))
+    _put(db.outbox.outcome, "_APPLY", text(statement.replace(fence, "")))
 
 
 def hand_over_of_its_own(order: Order) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from db.embedded import EmbeddedServer
+from db.embedded.server import EmbeddedServer
 from tests.faults.site import Site
 
 

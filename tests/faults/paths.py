@@ -9,17 +9,18 @@ from uuid import UUID
 
 import psycopg
 
-from db.engine import make_engine
-from pin import retry_job
+from db.connect import make_engine
 from pin.clock import utc_now
+from pin.config.sections import QueueOptions, SnapshotDetachRetryOptions
+from pin.config.settings import Settings
+from pin.job import tick as retry_job
 from pin.news.blocks import KeptEmbed, NewEmbed, Wanted
 from pin.news.desk import Author, Desk
 from pin.news.errors import NewsError
 from pin.news.status import delete_post
 from pin.news.writing import set_blocks
 from pin.operations import requeue
-from pin.selections_client import SelectionsUnavailable
-from pin.settings import QueueOptions, Settings, SnapshotDetachRetryOptions
+from pin.outgoing.selections import SelectionsUnavailable
 from scheduler import make_job
 from tests.faults.hook import Borders
 from tests.faults.orders import Order
@@ -28,7 +29,7 @@ from tests.serving import Keys, serving, settings_for
 from tests.waiting import eventually
 from web.app import create_app
 from web.deps import build_deps
-from web.news import desk_of
+from web.news.routes import desk_of
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from typing import Any
 
 import psycopg
 
-from pin import retry_job
-from pin.settings import Settings
+from pin.config.settings import Settings
+from pin.job import tick as retry_job
 from scheduler import make_job
 from tests.job.scene import working
 from tests.waiting import eventually

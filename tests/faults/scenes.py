@@ -9,10 +9,10 @@ import psycopg
 from sqlalchemy import Engine
 
 from actors.detach import hand_over
-from db import claim
+from db.outbox import claim
 from pin.clock import new_id, utc_now
-from pin.delivery import Batch, policy_of
-from pin.settings import Settings
+from pin.config.settings import Settings
+from pin.job.delivery import Batch, policy_of
 from tests.job.scene import USER, active_snapshots, change, stage
 from tests.waiting import eventually
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from db.embedded import EmbeddedServer
+from db.embedded.server import EmbeddedServer
 from tests.faults.site import Site
 from tests.faults.sweep import Sweep, sweep
 

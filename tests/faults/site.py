@@ -21,12 +21,12 @@ import psycopg
 from psycopg import sql
 from sqlalchemy import NullPool, create_engine
 
-from db.embedded import EmbeddedServer
-from db.engine import make_engine
+from db.connect import make_engine
+from db.embedded.server import EmbeddedServer
 from db.migrate import upgrade
-from pin.contract import SNAPSHOTS_PATH
-from pin.settings import LogOptions
-from pin.tokens import new_key_pair
+from pin.access.signing import new_key_pair
+from pin.config.sections import LogOptions
+from pin.rules.contract import SNAPSHOTS_PATH
 from tests.faults.orders import Order
 from tests.faults.paths import settings_of
 from tests.faults.scenes import SCENES, Facts, keep, restore, take_notes

@@ -11,10 +11,11 @@ from uuid import UUID
 
 import psycopg
 
-from pin.contract import Reason
-from pin.outbox import Reply
-from pin.selections_client import DetachCall, SelectionsClient
-from pin.tokens import TokenSource
+from pin.access.machine_tokens import MachineTokens as TokenSource
+from pin.outgoing.detach import DetachCall
+from pin.outgoing.selections import SelectionsClient
+from pin.rules.contract import Reason
+from pin.rules.outbox import Reply
 from tests.faults.hook import SENT
 from tests.faults.invariants import open_transactions, violations
 from tests.faults.orders import NEVER

@@ -7,9 +7,9 @@ from typing import Any, Protocol
 import pytest
 from litestar import Litestar
 
-from pin import retry_job
-from pin.retry_job import RetryJob, RunSummary
-from pin.settings import Settings
+from pin.config.settings import Settings
+from pin.job import tick as retry_job
+from pin.job.tick import RetryJob, RunSummary
 from scheduler import make_job
 from tests.job.scene import FAST, working
 from tests.serving import MakeSettings, app_settings, keys, serve

@@ -11,11 +11,12 @@ from sqlalchemy import Engine, text
 
 from actors import detach_broker
 from actors.process import close_context, open_context
-from db import outbox
-from db.outbox import Intent
+from db.outbox import intents as outbox
+from db.outbox.intents import Intent
 from pin.clock import new_id, utc_now
-from pin.contract import Reason
-from pin.settings import QueueOptions, Settings, SnapshotDetachRetryOptions, WorkerOptions
+from pin.config.sections import QueueOptions, SnapshotDetachRetryOptions, WorkerOptions
+from pin.config.settings import Settings
+from pin.rules.contract import Reason
 
 USER = UUID("6f1b1d0e-5a5b-4c0e-9a37-0c5a9b0a1d11")
 

@@ -6,12 +6,13 @@ import pytest
 from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import OperationalError
 
-from db import claim, outbox
-from db.claim import Claimed
-from db.outbox import Intent
+from db.outbox import claim
+from db.outbox import intents as outbox
+from db.outbox.claim import Claimed
+from db.outbox.intents import Intent
 from pin.clock import new_id, utc_now
-from pin.contract import Reason
-from pin.outbox import Policy
+from pin.rules.contract import Reason
+from pin.rules.outbox import Policy
 from tests.job.scene import change, query, row, rows, stage
 
 POLICY = Policy(12, timedelta(minutes=1), 2.0, timedelta(minutes=30))

@@ -9,13 +9,13 @@ import pytest
 from prometheus_client import REGISTRY
 from sqlalchemy import Engine
 
-from db.runner_lock import runner_lock
-from db.runs import RunResult
-from pin import retry_job
+from db.outbox.runs import RunResult
+from db.runner.lock import runner_lock
 from pin.clock import new_id, utc_now
-from pin.delivery import Batch
-from pin.retry_job import RetryJob, RunSummary
-from pin.settings import Settings
+from pin.config.settings import Settings
+from pin.job import tick as retry_job
+from pin.job.delivery import Batch
+from pin.job.tick import RetryJob, RunSummary
 from tests.job.conftest import MakeJobSettings
 from tests.job.scene import FAST, active_snapshots, change, history, query, row, rows, stage, working
 from tests.waiting import eventually

@@ -9,7 +9,7 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import Engine, text
 
-from db.runner_lock import LOCK_NAME, LockLostError, lock_key, refuse_transaction_pooler, runner_lock
+from db.runner.lock import LOCK_NAME, LockLostError, lock_key, refuse_transaction_pooler, runner_lock
 from tests.job.scene import change, query
 from tests.waiting import eventually, line
 
@@ -74,7 +74,7 @@ HOLDER = """
 import sys, threading
 from datetime import timedelta
 from sqlalchemy import text
-from db.runner_lock import LockLostError, runner_lock
+from db.runner.lock import LockLostError, runner_lock
 with runner_lock(sys.argv[1], timedelta(milliseconds=500)) as lock:
     print("held", lock is not None, flush=True)
     sys.stdin.readline()

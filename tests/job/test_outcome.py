@@ -9,11 +9,12 @@ import pytest
 from prometheus_client import REGISTRY
 from sqlalchemy import Connection, Engine, text
 
-from db import outbox
-from db.outcome import Answered, AttemptOrigin, Decided
-from pin import delivery
+from db.outbox import intents as outbox
+from db.outbox.outcome import Answered, AttemptOrigin, Decided
 from pin.clock import new_id, utc_now
-from pin.outbox import Entry, OutcomeKind, Policy, Reply, Verdict
+from pin.job import observe
+from pin.job import record as delivery
+from pin.rules.outbox import Entry, OutcomeKind, Policy, Reply, Verdict
 from tests.job.scene import change, history, query, row, rows, stage
 
 POLICY = Policy(12, timedelta(minutes=1), 2.0, timedelta(minutes=30))
@@ -75,7 +76,7 @@ def test_a_late_failure_changes_nothing_and_is_counted(engine: Engine) -> None:
     failed = REGISTRY.get_sample_value("news_snapshot_detach_failed_total") or 0.0
 
     (late,) = record(engine, [(first, UNAVAILABLE)])
-    delivery._observe(late, utc_now())
+    observe.observe_attempt(late, utc_now())
 
     assert late.outcome.kind is OutcomeKind.LATE
     assert row(engine, entry_id) == done

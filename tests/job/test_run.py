@@ -12,12 +12,13 @@ import pytest
 from sqlalchemy import Connection, Engine
 
 from actors import detach_broker
-from db.runs import RunResult
-from pin import retry_job
+from db.outbox.runs import RunResult
 from pin.clock import new_id, utc_now
-from pin.delivery import Batch
-from pin.retry_job import RetryJob, RunSummary
-from pin.settings import QueueOptions, Settings
+from pin.config.sections import QueueOptions
+from pin.config.settings import Settings
+from pin.job import tick as retry_job
+from pin.job.delivery import Batch
+from pin.job.tick import RetryJob, RunSummary
 from tests.fake_selections import Call, Close, FakeSelections, Gate, Script, detached, problem
 from tests.job.conftest import MakeJobSettings
 from tests.job.scene import FAST, active_snapshots, change, history, query, row, rows, stage, working

@@ -8,10 +8,10 @@ from threading import Event
 import pytest
 from sqlalchemy import Engine
 
-from pin import retry_job
-from pin.delivery import policy_of
-from pin.retry_job import RetryJob
-from pin.settings import Settings
+from pin.config.settings import Settings
+from pin.job import tick as retry_job
+from pin.job.delivery import policy_of
+from pin.job.tick import RetryJob
 from pin.telemetry.pulse import Pulse
 from scheduler import make_scheduler
 from tests.job.conftest import MakeJobSettings

@@ -6,11 +6,12 @@ from threading import Event
 import pytest
 from sqlalchemy import Engine
 
-from db.embedded import EmbeddedServer
-from pin import retry_job
+from db.embedded.server import EmbeddedServer
 from pin.clock import new_id
-from pin.retry_job import RetryJob
-from pin.settings import QueueOptions, Settings
+from pin.config.sections import QueueOptions
+from pin.config.settings import Settings
+from pin.job import tick as retry_job
+from pin.job.tick import RetryJob
 from tests.fake_selections import FakeSelections
 from tests.job.conftest import MakeJobSettings
 from tests.job.scene import change, query, stage, working

@@ -16,14 +16,16 @@ from hypothesis.stateful import (
 )
 from sqlalchemy import Connection, Engine, text
 
-from db import claim, outbox, outcome
-from db.claim import Claimed, Pass
-from db.outbox import Intent
-from db.outcome import Answered, AttemptOrigin
-from pin import delivery, operations
+from db.outbox import claim, outcome
+from db.outbox import intents as outbox
+from db.outbox.claim import Claimed, Pass
+from db.outbox.intents import Intent
+from db.outbox.outcome import Answered, AttemptOrigin
+from pin import operations
 from pin.clock import new_id
-from pin.contract import Reason
-from pin.outbox import Entry, Outcome, OutcomeKind, Policy, Reply, Verdict
+from pin.job import record as delivery
+from pin.rules.contract import Reason
+from pin.rules.outbox import Entry, Outcome, OutcomeKind, Policy, Reply, Verdict
 from tests.model.table import (
     BASE,
     CAP,

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 from sqlalchemy import Engine
 
-from pin.outbox import Entry
+from pin.rules.outbox import Entry
 from tests.model.machine import SNAPSHOTS, OutboxMachine
 from tests.model.table import INVALID, MAX_ATTEMPTS, NOT_FOUND, REFUSED, SUCCESS, TRANSIENT
 

@@ -17,7 +17,7 @@ from tests.news.proxy import Exchange, passes
 from tests.news.world import World, embed, keep, words
 from tests.waiting import eventually
 from web.deps import build_deps
-from web.news import desk_of
+from web.news.routes import desk_of
 
 pytestmark = pytest.mark.timeout(120)
 

@@ -6,10 +6,10 @@ from datetime import timedelta
 
 import pytest
 
-from db.outbox import by_id
-from pin import delivery
-from pin.selections_client import SelectionsClient
-from pin.tokens import TokenSource
+from db.outbox.intents import by_id
+from pin.access.machine_tokens import MachineTokens as TokenSource
+from pin.job import delivery
+from pin.outgoing.selections import SelectionsClient
 from tests.news.proxy import Exchange, passes
 from tests.news.world import World, embed, keep, words
 from tests.waiting import eventually

@@ -5,15 +5,15 @@ from uuid import UUID, uuid4
 
 import pytest
 
+from pin.access.machine_tokens import MachineTokens as TokenSource
 from pin.news.contents import Contents
 from pin.news.errors import NewsError
-from pin.selections_client import SelectionsClient
-from pin.tokens import TokenSource
+from pin.outgoing.selections import SelectionsClient
 from tests.news.proxy import Exchange
 from tests.news.world import World, embed, words
 from tests.serving import serving
 from web.app import create_app
-from web.news_problems import _PROBLEMS
+from web.news.problems import _PROBLEMS
 
 pytestmark = pytest.mark.timeout(120)
 

@@ -10,7 +10,7 @@ import httpx
 from sqlalchemy import Engine, text
 from sqlalchemy.engine import Row
 
-from pin.settings import Settings
+from pin.config.settings import Settings
 from tests.news.proxy import Proxy, proxy_to
 from tests.serving import Keys, bearer, serving
 from web.app import create_app

@@ -5,9 +5,9 @@ from datetime import timedelta
 
 import pytest
 
-from pin.selections_client import SelectionsClient
-from pin.settings import AuthOptions
-from pin.tokens import TokenSource
+from pin.access.machine_tokens import MachineTokens as TokenSource
+from pin.config.sections import AuthOptions
+from pin.outgoing.selections import SelectionsClient
 from tests.job.conftest import job_settings, make_retry_job, selections_url, tick
 from tests.news.conftest import make_world, world
 from tests.news.world import World

@@ -7,12 +7,12 @@ from uuid import UUID
 import pytest
 from sqlalchemy import Engine, text
 
-from db.entries import OF_SNAPSHOT
+from db.views.entries import OF_SNAPSHOT
 from pin.clock import new_id, utc_now
+from pin.config.sections import SnapshotDetachRetryOptions
 from pin.operations import paging, requeue
 from pin.operations.entries import COUNT_UP_TO, EntryLife, NextKind, SearchError, search, show
 from pin.operations.life import MomentKind
-from pin.settings import SnapshotDetachRetryOptions
 from tests.job.scene import change, row, stage
 
 RETRY = SnapshotDetachRetryOptions()

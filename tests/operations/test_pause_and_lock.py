@@ -8,13 +8,13 @@ from uuid import UUID
 import pytest
 from sqlalchemy import Engine
 
-from db.runner_lock import LockLostError, runner_lock
-from db.runs import RunResult
-from pin import retry_job
+from db.outbox.runs import RunResult
+from db.runner.lock import LockLostError, runner_lock
 from pin.clock import new_id, utc_now
+from pin.config.settings import Settings
+from pin.job import tick as retry_job
+from pin.job.tick import RetryJob
 from pin.operations import audit, lock, pause, runs
-from pin.retry_job import RetryJob
-from pin.settings import Settings
 from tests.job.conftest import MakeJobSettings
 from tests.job.scene import active_snapshots, change, query, row, stage, working
 

@@ -7,9 +7,9 @@ from uuid import UUID
 import pytest
 from sqlalchemy import Engine
 
-from db.requeue import PlanState
-from pin import retry_job
+from db.outbox.requeue import PlanState
 from pin.clock import new_id, utc_now
+from pin.job import tick as retry_job
 from pin.operations import audit, plans, quarantine
 from pin.operations.plans import Filter, PlanError
 from scheduler import make_job

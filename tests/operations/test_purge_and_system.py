@@ -6,8 +6,8 @@ import pytest
 from sqlalchemy import Engine
 
 from pin.clock import new_id, utc_now
+from pin.config.settings import Settings
 from pin.operations import audit, purge, system
-from pin.settings import Settings
 from tests.job.scene import change, query, stage
 
 DAY = timedelta(days=1)

@@ -8,10 +8,10 @@ import pytest
 from sqlalchemy import text
 
 from pin.clock import new_id, utc_now
-from pin.contract import SnapshotStatus
 from pin.operations import audit, reconcile, subject
 from pin.operations.reconcile import Finding, FindingKind, Repair
-from pin.selections_client import SelectionsClient, SelectionsUnavailable
+from pin.outgoing.selections import SelectionsClient, SelectionsUnavailable
+from pin.rules.contract import SnapshotStatus
 from tests.job.scene import stage
 from tests.news.world import World, embed, keep, words
 from tests.waiting import eventually

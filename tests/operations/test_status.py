@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine
 
-from db.runner_lock import runner_lock
+from db.runner.lock import runner_lock
 from pin.clock import new_id, utc_now
+from pin.config.sections import QueueOptions, SnapshotDetachRetryOptions
 from pin.operations.status import Status, read_status
 from pin.operations.verdict import VerdictKind
-from pin.settings import QueueOptions, SnapshotDetachRetryOptions
 from tests.job.scene import change, stage
 
 RETRY, QUEUE = SnapshotDetachRetryOptions(), QueueOptions()

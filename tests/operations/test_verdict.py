@@ -5,10 +5,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from db.lock_holder import LockHolder
-from db.pause import Pause
-from db.runs import RunResult, RunRow
-from db.standing import Answer, Batches, Recent, Waiting
+from db.outbox.runs import RunResult, RunRow
+from db.runner.lock_holder import LockHolder
+from db.runner.pause import Pause
+from db.views.standing import Answer, Batches, Recent, Waiting
 from pin.clock import new_id
 from pin.operations.verdict import Facts, Limits, VerdictKind, judge, span
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from db.embedded import EmbeddedServerError
+from db.embedded.server import EmbeddedServerError
 from tests.chaos.fleet import FleetError
 from tests.chaos.judging import judge
 from tests.partition.network import Network, NetworkError

@@ -8,11 +8,11 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TypeAlias
 
+from pin.access.signing import mint
 from pin.clock import utc_now
-from pin.contract import NEWS_CLIENT
-from pin.settings import AuthOptions
+from pin.config.sections import AuthOptions
+from pin.rules.contract import NEWS_CLIENT
 from pin.stack.local import KEY_ID
-from pin.tokens import mint
 from tests.chaos.breaking import CLOCK_SHIFT, sabotage
 from tests.chaos.stack import INTERVAL, LOCK_TTL, WINDOW
 from tests.partition.site import DATABASE, NEWS, SCHEDULERS, SELECTIONS, WORKERS, Site

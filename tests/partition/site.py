@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import psycopg
 
-from db.embedded import EmbeddedServer
+from db.embedded.server import EmbeddedServer
 from db.migrate import upgrade
 from pin.clock import new_id
 from pin.demo.api import Api

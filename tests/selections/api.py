@@ -6,7 +6,7 @@ from uuid import UUID, uuid4
 import httpx
 from sqlalchemy import Engine, text
 
-from pin.contract import DETACH_PATH, SNAPSHOT_PATH, SNAPSHOTS_PATH
+from pin.rules.contract import DETACH_PATH, SNAPSHOT_PATH, SNAPSHOTS_PATH
 from tests.serving import Keys, bearer
 
 

@@ -13,7 +13,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from sqlalchemy import Engine, text
 from structlog.testing import capture_logs
 
-from pin.contract import DETACH_PATH, Reason
+from pin.rules.contract import DETACH_PATH, Reason
 from tests.selections.api import Api, events, refusal, row
 from tests.serving import bearer
 

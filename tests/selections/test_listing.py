@@ -4,7 +4,7 @@ from uuid import UUID
 
 import pytest
 
-from pin.contract import SNAPSHOTS_PATH
+from pin.rules.contract import SNAPSHOTS_PATH
 from tests.selections.api import Api, refusal
 from tests.serving import bearer
 

@@ -13,8 +13,8 @@ from sqlalchemy import Connection, Engine, text
 
 from db import selections as store
 from pin.clock import utc_now
-from pin.contract import DETACH_PATH, CreateSnapshotRequest, Reason
-from pin.selections import (
+from pin.rules.contract import DETACH_PATH, CreateSnapshotRequest, Reason
+from pin.selections.snapshots import (
     SnapshotIdRefusedError,
     SnapshotNotFoundError,
     _detach,

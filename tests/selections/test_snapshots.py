@@ -8,7 +8,7 @@ from sqlalchemy.exc import DatabaseError
 
 from db import selections as store
 from pin.clock import utc_now
-from pin.contract import Reason
+from pin.rules.contract import Reason
 from tests.selections.api import Api, events, refusal, row
 
 

@@ -13,11 +13,13 @@ from pydantic import SecretStr
 from sqlalchemy import Engine
 
 from actors import alert
-from pin import retry_job
-from pin.alert_sinks import Alert, Sink, SinkError, sinks_of
 from pin.clock import new_id, utc_now
-from pin.retry_job import RetryJob
-from pin.settings import AlertOptions, Settings, cross_field_faults
+from pin.config.rules import cross_field_faults
+from pin.config.sections import AlertOptions
+from pin.config.settings import Settings
+from pin.job import tick as retry_job
+from pin.job.tick import RetryJob
+from pin.outgoing.alert_sinks import Alert, Sink, SinkError, sinks_of
 from tests.job.conftest import MakeJobSettings
 from tests.job.scene import change, query, stage, working
 from tests.telemetry.receivers import Receiver

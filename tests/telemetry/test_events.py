@@ -17,9 +17,9 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from pydantic import SecretStr
 from sqlalchemy import Engine
 
-from pin import retry_job
 from pin.clock import new_id
-from pin.settings import AlertOptions, AuthOptions, SnapshotDetachRetryOptions
+from pin.config.sections import AlertOptions, AuthOptions, SnapshotDetachRetryOptions
+from pin.job import tick as retry_job
 from pin.telemetry import traces
 from pin.telemetry.logs import configure_logging, get_logger
 from pin.telemetry.redaction import redacted
@@ -113,7 +113,7 @@ def test_the_six_events_have_their_fields(
     assert (entry["snapshotId"], entry["attempts"], entry["errorCode"]) == (str(busy), 1, "HTTP 503")
     [entry] = lines.events("entry quarantined")
     assert (entry["snapshotId"], entry["reason"]) == (str(unknown), "BlockReplaced")
-    of_the_run = [line for line in lines.read() if line["logger"] in {"pin.retry_job", "pin.delivery"}]
+    of_the_run = [line for line in lines.read() if str(line["logger"]).startswith("pin.job.")]
     assert len(of_the_run) == 6
     assert {line["jobRunId"] for line in of_the_run} == {run}
     assert len({line["trace_id"] for line in of_the_run}) == 1, "the run's trace goes on in the worker"

@@ -17,10 +17,11 @@ import httpx
 import pytest
 from sqlalchemy import Engine, text
 
-from db.embedded import EmbeddedServer
-from db.runner_lock import runner_lock
-from pin.retry_job import RetryJob
-from pin.settings import MetricsOptions, Settings
+from db.embedded.server import EmbeddedServer
+from db.runner.lock import runner_lock
+from pin.config.sections import MetricsOptions
+from pin.config.settings import Settings
+from pin.job.tick import RetryJob
 from pin.stack.plan import StackOptions, specs
 from pin.stack.ports import free_ports
 from pin.telemetry.multiprocess import fresh_folder, serves_for_all

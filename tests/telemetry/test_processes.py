@@ -7,7 +7,7 @@ from uuid import uuid4
 import httpx
 import pytest
 
-from db.engine import make_engine
+from db.connect import make_engine
 from pin.clock import utc_now
 from tests.job.scene import active_snapshots, query, rows, stage
 from tests.serving import Keys, bearer

@@ -4,8 +4,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from pin.contract import Reason
-from pin.outbox import Entry, Policy, Status
+from pin.rules.contract import Reason
+from pin.rules.outbox import Entry, Policy, Status
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 DEFAULT = Policy(

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pin.outbox import JITTER, Policy
-from pin.settings import SnapshotDetachRetryOptions
+from pin.config.sections import SnapshotDetachRetryOptions
+from pin.rules.outbox import JITTER, Policy
 from tests.unit.entries import DEFAULT
 
 _YEAR = timedelta(days=366)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pin.outbox import (
+from pin.rules.outbox import (
     Entry,
     ErrorClass,
     Outcome,

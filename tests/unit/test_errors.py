@@ -1,6 +1,6 @@
 import pytest
 
-from pin.outbox import LAST_ERROR_LENGTH, ErrorClass, clean_error
+from pin.rules.outbox import LAST_ERROR_LENGTH, ErrorClass, clean_error
 
 _LONG = 513
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pin.outbox import Reply, Verdict
-from pin.replies import MAX_REPLY_BYTES, read_detach_reply, read_retry_after
+from pin.rules.outbox import Reply, Verdict
+from pin.rules.replies import MAX_REPLY_BYTES, read_detach_reply, read_retry_after
 from tests.unit.entries import NOW
 
 SNAPSHOT = UUID("0198a0c0-0000-7000-8000-000000000001")

@@ -4,9 +4,9 @@ from datetime import timedelta
 import pytest
 from pydantic import ValidationError
 
-from pin.settings import load_settings
-from pin.settings_faults import Fault, SettingsError
-from pin.timespan import parse_timespan
+from pin.config.faults import Fault, SettingsError
+from pin.config.loading import load_settings
+from pin.config.timespan import parse_timespan
 
 PASSWORD = "s3cr3t"
 

@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from pin.settings import load_settings
-from pin.settings_faults import SettingsError
+from pin.config.faults import SettingsError
+from pin.config.loading import load_settings
 
 pytestmark = pytest.mark.usefixtures("bare")
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pin.timespan import parse_timespan
+from pin.config.timespan import parse_timespan
 
 
 @pytest.mark.req("J7")

@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from schemathesis.generation.modes import GenerationMode
 from sqlalchemy import Engine
 
-from db.engine import make_engine
-from pin.contract import DETACH_PATH, Reason
+from db.connect import make_engine
+from pin.rules.contract import DETACH_PATH, Reason
 from tests.news.world import PostAs, World, embed, keep, words, world_on
 from tests.serving import Keys, bearer, settings_for
 from web.openapi import OPENAPI_PATH

@@ -8,7 +8,7 @@ import httpx
 import pytest
 from structlog.testing import capture_logs
 
-from pin.contract import DETACH_PATH
+from pin.rules.contract import DETACH_PATH
 from tests.selections.api import refusal
 from tests.serving import Keys, bearer
 

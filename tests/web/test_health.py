@@ -10,7 +10,7 @@ from sqlalchemy import Engine, text
 from sqlalchemy.exc import OperationalError
 
 from db import migrate
-from db.embedded import EmbeddedServer
+from db.embedded.server import EmbeddedServer
 from tests.serving import MakeSettings, serving
 from web.app import assemble, create_app
 from web.deps import Deps, build_deps

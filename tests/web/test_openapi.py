@@ -6,7 +6,7 @@ import httpx
 import pytest
 from litestar import Litestar, get
 
-from pin.contract import ErrorCode
+from pin.rules.contract import ErrorCode
 from tests.serving import MakeSettings
 from web.app import create_app
 from web.openapi import OPENAPI_PATH, document, operations

@@ -11,7 +11,7 @@ import pytest
 from litestar import Litestar
 from structlog.testing import capture_logs
 
-from pin.contract import SNAPSHOT_PATH
+from pin.rules.contract import SNAPSHOT_PATH
 from tests.selections.api import refusal
 from tests.serving import Keys, MakeSettings, bearer
 from web.app import assemble, create_app

@@ -13,10 +13,13 @@ from uuid import UUID, uuid4
 import jwt
 import pytest
 
+from pin.access.checking import Caller, TokenVerifier
+from pin.access.machine_tokens import MachineTokens as TokenSource
+from pin.access.signing import mint, new_key_pair
 from pin.clock import utc_now
-from pin.settings import AuthOptions
-from pin.settings_faults import SettingsError
-from pin.tokens import Caller, TokenError, TokenSource, TokenVerifier, mint, new_key_pair
+from pin.config.faults import SettingsError
+from pin.config.sections import AuthOptions
+from pin.outgoing.tokens import TokenError
 from tests.serving import Keys
 
 

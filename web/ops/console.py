@@ -14,10 +14,10 @@ from litestar.params import SkipValidation
 from litestar.types import Guard
 from sqlalchemy import Engine
 
-from db import pause
-from pin.operators import Operator
-from pin.selections_client import SelectionsClient
-from pin.settings import Settings
+from db.runner import pause
+from pin.access.operators import Operator
+from pin.config.settings import Settings
+from pin.outgoing.selections import SelectionsClient
 from web.deps import Deps
 from web.ops.page import html
 from web.ops.session import COOKIE, Session, read_session

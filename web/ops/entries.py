@@ -7,7 +7,7 @@ from litestar.params import FromPath
 
 from pin.operations import entries, paging
 from pin.operations.life import MomentKind
-from pin.outbox import Status
+from pin.rules.outbox import Status
 from web.body import uuid_of
 from web.openapi import describe
 from web.ops import wording

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from urllib.parse import parse_qsl, urlsplit
 
-from pin.contract import ErrorCode
+from pin.rules.contract import ErrorCode
 from web.ops.console import AnyRequest
 from web.ops.session import Session
 from web.problems import ProblemError, invalid, of_status

@@ -8,7 +8,7 @@ from litestar import Response, get, post
 from litestar.datastructures import Cookie
 from litestar.params import RawBody
 
-from pin.operators import hash_password, verify_password
+from pin.access.operators import hash_password, verify_password
 from pin.telemetry.logs import get_logger
 from web.openapi import describe
 from web.ops.console import OPS_PATH, AnyRequest, InjectedConsole, InjectedSession

@@ -5,10 +5,10 @@ from typing import Any
 
 from litestar import Response, get
 
-from db import series
+from db.views import series
+from pin.config.sections import QueueOptions, SnapshotDetachRetryOptions
 from pin.operations.status import Status, read_status
 from pin.operations.verdict import Limits, VerdictKind
-from pin.settings import QueueOptions, SnapshotDetachRetryOptions
 from web.openapi import describe
 from web.ops import wording
 from web.ops.console import OPS_PATH, AnyRequest, Console, InjectedConsole, view

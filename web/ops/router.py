@@ -5,8 +5,8 @@ from collections.abc import Callable
 from litestar import Response, Router
 from litestar.di import Provide
 
-from pin.operators import read_operators
-from pin.settings_faults import Fault, SettingsError
+from pin.access.operators import read_operators
+from pin.config.faults import Fault, SettingsError
 from web.deps import Deps
 from web.ops import assets, audit, control, entries, login, now, quarantine, runs, subject, system
 from web.ops.console import OPS_PATH, AnyRequest, Console, provide_session, signed_in

@@ -3,7 +3,7 @@
 from litestar import Response, get
 from litestar.params import FromPath
 
-from db.runs import SUCCESSFUL
+from db.outbox.runs import SUCCESSFUL
 from pin.operations import paging, runs
 from web.body import uuid_of
 from web.openapi import describe

@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from pin.operators import Operator, Role
+from pin.access.operators import Operator, Role
 
 COOKIE = "pin_ops"
 

@@ -1,0 +1,285 @@
+"""`news.snapshot_detach_requeue`: a frozen set of quarantined entries, and how far its re-enqueue has come.
+
+(none)      freeze   -> Previewed   the set is fixed: these entries at these versions
+Previewed   start    -> Completed   all of it at once
+Previewed   start    -> Canary      its first few; the rest waits for what becomes of them
+Canary      advance  -> Completed   every one of the few is Done: the rest was re-enqueued
+Canary      advance  -> Stopped     one of the few failed again, or an operator said so: the rest stays
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from uuid import UUID
+
+from sqlalchemy import Connection, text
+
+from db.outbox import quarantine
+from db.outbox.quarantine import AuditRow
+from pin.clock import new_id
+
+
+class PlanState(StrEnum):
+    """Where a plan stands."""
+
+    PREVIEWED = "Previewed"
+    CANARY = "Canary"
+    COMPLETED = "Completed"
+    STOPPED = "Stopped"
+
+
+@dataclass(frozen=True, slots=True)
+class Frozen:
+    """One entry of a frozen set, and the version it was seen at: what has changed since is left alone."""
+
+    entry_id: UUID
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A plan. `canary` is how many of the first go ahead, 0 for none; `said` is why it stopped."""
+
+    id: UUID
+    state: PlanState
+    filter: str
+    entries: tuple[Frozen, ...]
+    canary: int
+    requeued: int
+    actor: str
+    reason: str | None
+    said: str | None
+    created_at: datetime
+    started_at: datetime | None
+    ended_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What became of a plan's canary: how many are Done, how many failed again (and with what), how many wait."""
+
+    done: int
+    failed: int
+    waiting: int
+    error: str | None
+
+
+_COLUMNS = (
+    "id, state, filter, entry_ids, versions, canary, requeued, actor, reason, said, created_at, started_at, ended_at"
+)
+
+_FREEZE = text("""
+    SELECT id, version FROM news.snapshot_detach_outbox
+    WHERE status = 'Quarantined'
+      AND (NOT :by_error OR last_error IS NOT DISTINCT FROM CAST(:error AS text))
+      AND (NOT :by_id OR id = ANY(CAST(:ids AS uuid[])))
+    ORDER BY updated_at, id LIMIT :limit
+""")
+
+_KEEP = text("""
+    INSERT INTO news.snapshot_detach_requeue (id, state, filter, entry_ids, versions, actor, created_at)
+    VALUES (:id, 'Previewed', :filter, CAST(:ids AS uuid[]), CAST(:versions AS bigint[]), :actor, :now)
+""")
+
+_READ = text(f"SELECT {_COLUMNS} FROM news.snapshot_detach_requeue WHERE id = :id")
+_LOCK = text(f"{_READ.text} FOR UPDATE")
+_LIST = text(f"SELECT {_COLUMNS} FROM news.snapshot_detach_requeue ORDER BY created_at DESC, id DESC LIMIT :limit")
+_WAITING = text(f"""
+    SELECT {_COLUMNS} FROM news.snapshot_detach_requeue WHERE state = 'Canary' ORDER BY id FOR UPDATE SKIP LOCKED
+""")
+
+_MOVE = text("""
+    UPDATE news.snapshot_detach_requeue SET
+        state = :state, canary = :canary, requeued = requeued + :requeued, actor = :actor, reason = :reason,
+        said = :said, started_at = coalesce(started_at, :now), ended_at = CASE WHEN :over THEN :now END
+    WHERE id = :id
+""")
+
+# An attempt made for a version above the frozen one was made after the re-enqueue.
+_STANDING = text("""
+    SELECT
+        count(*) FILTER (WHERE o.status = 'Done') AS done,
+        count(*) FILTER (WHERE o.status <> 'Done' AND (o.status = 'Quarantined' OR f.outcome IS NOT NULL)) AS failed,
+        count(*) FILTER (WHERE o.status = 'Pending' AND f.outcome IS NULL) AS waiting,
+        min(coalesce(f.error, o.last_error)) FILTER (WHERE o.status = 'Quarantined' OR f.outcome IS NOT NULL) AS error
+    FROM unnest(CAST(:ids AS uuid[]), CAST(:versions AS bigint[])) AS c (entry_id, version)
+    JOIN news.snapshot_detach_outbox o ON o.id = c.entry_id
+    LEFT JOIN LATERAL (
+        SELECT outcome, error FROM news.snapshot_detach_attempt a
+        WHERE a.entry_id = c.entry_id AND a.entry_version > c.version AND a.outcome IN ('Retried', 'Quarantined')
+        ORDER BY a.id LIMIT 1
+    ) f ON true
+""")
+
+
+def freeze(
+    connection: Connection, *, ids: Sequence[UUID] | None, error: str | None, by_error: bool, limit: int
+) -> list[Frozen]:
+    """The quarantined entries that the filter finds now, longest quarantined first. `error` None means: none kept."""
+    values = {
+        "ids": list(ids or []),
+        "by_id": ids is not None,
+        "error": error,
+        "by_error": by_error,
+        "limit": limit,
+    }
+    return [Frozen(row.id, row.version) for row in connection.execute(_FREEZE, values)]
+
+
+def keep(
+    connection: Connection, *, plan_id: UUID, frozen: Sequence[Frozen], filter_: str, actor: str, now: datetime
+) -> None:
+    """Keep a set as a plan, Previewed: nothing of it has moved."""
+    connection.execute(
+        _KEEP,
+        {
+            "id": plan_id,
+            "filter": filter_[:512],
+            "ids": [one.entry_id for one in frozen],
+            "versions": [one.version for one in frozen],
+            "actor": actor[:128],
+            "now": now,
+        },
+    )
+
+
+def read(connection: Connection, plan_id: UUID, *, lock: bool = False) -> Plan | None:
+    """The plan, None where there is no such one; nobody else moves a locked one until the transaction ends."""
+    row = connection.execute(_LOCK if lock else _READ, {"id": plan_id}).one_or_none()
+    return _plan(tuple(row)) if row else None
+
+
+def plans(connection: Connection, limit: int) -> list[Plan]:
+    """The plans, newest first."""
+    return [_plan(tuple(row)) for row in connection.execute(_LIST, {"limit": limit})]
+
+
+def standing(connection: Connection, frozen: Sequence[Frozen]) -> Standing:
+    """What became of these entries since they were re-enqueued."""
+    values = {"ids": [one.entry_id for one in frozen], "versions": [one.version for one in frozen]}
+    return Standing(*connection.execute(_STANDING, values).one())
+
+
+def requeue_frozen(
+    connection: Connection, frozen: Sequence[Frozen], *, actor: str, reason: str, plan_id: UUID | None, now: datetime
+) -> set[UUID]:
+    """Re-enqueue those that are still Quarantined at their version, each with an audit row (G21). Answers which."""
+    found = quarantine.lock_entries(connection, [one.entry_id for one in frozen])
+    same = [one.entry_id for one in frozen if one.entry_id in found and found[one.entry_id][0].version == one.version]
+    moved = quarantine.requeue(connection, same, now) if same else set()
+    rows = [
+        AuditRow(
+            id=new_id(),
+            entry_id=entry.id,
+            snapshot_id=entry.snapshot_id,
+            actor=actor,
+            action="requeue",
+            reason=reason,
+            details={"attempts": entry.attempts, "lastError": error, "version": entry.version}
+            | ({"plan": str(plan_id)} if plan_id else {}),
+        )
+        for entry, error in found.values()
+        if entry.id in moved
+    ]
+    quarantine.write_audit(connection, rows, now)
+    return moved
+
+
+def start(connection: Connection, plan: Plan, *, canary: int, actor: str, reason: str, now: datetime) -> int:
+    """Re-enqueue the first `canary` of a locked Previewed plan, or all of it for 0. Answers how many moved."""
+    few = plan.entries[:canary] if 0 < canary < len(plan.entries) else plan.entries
+    moved = requeue_frozen(connection, few, actor=actor, reason=reason, plan_id=plan.id, now=now)
+    whole = len(few) == len(plan.entries)
+    _move(
+        connection,
+        plan.id,
+        PlanState.COMPLETED if whole else PlanState.CANARY,
+        canary=0 if whole else len(few),
+        requeued=len(moved),
+        actor=actor,
+        reason=reason,
+        said=None,
+        now=now,
+    )
+    return len(moved)
+
+
+def stop(connection: Connection, plan: Plan, said: str, now: datetime) -> None:
+    """End a locked plan; what has not moved stays Quarantined."""
+    _move(
+        connection,
+        plan.id,
+        PlanState.STOPPED,
+        canary=plan.canary,
+        requeued=0,
+        actor=plan.actor,
+        reason=plan.reason or said,
+        said=said[:512],
+        now=now,
+    )
+
+
+def advance(connection: Connection, now: datetime) -> list[tuple[UUID, PlanState]]:
+    """Move on every plan whose canary is over: the rest once all of it is Done, nothing once one failed again.
+
+    Called at the start of a run and by whoever looks at a plan. Answers the plans that moved, with their new state.
+    """
+    moved: list[tuple[UUID, PlanState]] = []
+    for row in connection.execute(_WAITING).all():
+        plan = _plan(tuple(row))
+        few, rest = plan.entries[: plan.canary], plan.entries[plan.canary :]
+        found = standing(connection, few)
+        if found.failed:
+            stop(connection, plan, f"{found.failed} of the first {plan.canary} failed again: {found.error}", now)
+            moved.append((plan.id, PlanState.STOPPED))
+        elif not found.waiting:
+            reason = plan.reason or ""
+            gone = requeue_frozen(connection, rest, actor=plan.actor, reason=reason, plan_id=plan.id, now=now)
+            _move(
+                connection,
+                plan.id,
+                PlanState.COMPLETED,
+                canary=plan.canary,
+                requeued=len(gone),
+                actor=plan.actor,
+                reason=reason,
+                said=None,
+                now=now,
+            )
+            moved.append((plan.id, PlanState.COMPLETED))
+    return moved
+
+
+def _move(
+    connection: Connection,
+    plan_id: UUID,
+    state: PlanState,
+    *,
+    canary: int,
+    requeued: int,
+    actor: str,
+    reason: str,
+    said: str | None,
+    now: datetime,
+) -> None:
+    connection.execute(
+        _MOVE,
+        {
+            "id": plan_id,
+            "state": state.value,
+            "canary": canary,
+            "requeued": requeued,
+            "actor": actor[:128],
+            "reason": reason,
+            "said": said,
+            "now": now,
+            "over": state is not PlanState.CANARY,
+        },
+    )
+
+
+def _plan(row: tuple[object, ...]) -> Plan:
+    id_, state, filter_, ids, versions, *rest = row
+    entries = tuple(Frozen(*pair) for pair in zip(ids, versions, strict=True))  # type: ignore[call-overload]
+    return Plan(id_, PlanState(state), filter_, entries, *rest)  # type: ignore[arg-type]

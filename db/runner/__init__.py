@@ -1,0 +1,1 @@
+"""The runner: its lock, its gate, the pause."""

@@ -1,0 +1,1 @@
+"""Who calls, and with what we call."""

@@ -1,0 +1,1 @@
+"""Settings, what can be wrong with them, spans of time."""

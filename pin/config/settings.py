@@ -1,0 +1,80 @@
+"""Settings of every process: environment (`PIN_…`), `.env`, and a TOML file named by `PIN_CONFIG`, in that order.
+
+The same names serve the local stack, compose and systemd.
+"""
+
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import BeforeValidator, Field
+from pydantic_settings import (
+    BaseSettings,
+    NoDecode,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    TomlConfigSettingsSource,
+)
+
+from pin.config.sections import (
+    AlertOptions,
+    AuthOptions,
+    Context,
+    LogOptions,
+    MetricsOptions,
+    OpsOptions,
+    QueueOptions,
+    SnapshotDetachRetryOptions,
+    WebOptions,
+    WorkerOptions,
+    comma_separated,
+)
+from pin.config.sources import PREFIX, config_file
+
+
+class Settings(BaseSettings):
+    """All settings of a process. Construct it in tests; processes call `load_settings`."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX,
+        env_nested_delimiter="__",
+        env_file=".env",
+        extra="ignore",  # unknown names are refused by `load_settings`, which can name the nearest known one
+        frozen=True,
+        validate_default=True,
+    )
+
+    database_url: str = "postgresql://pin@127.0.0.1:5432/pin"
+    contexts: Annotated[tuple[Context, ...], NoDecode, BeforeValidator(comma_separated), Field(min_length=1)] = (
+        "selections",
+        "news",
+    )
+    selections_url: str = "http://127.0.0.1:8000"
+    """Base URL under which news reaches selections (G2)."""
+    state_dir: Path = Path(".pin")
+    """Where the local stack keeps its database, keys and ports."""
+
+    retry: SnapshotDetachRetryOptions = SnapshotDetachRetryOptions()
+    queue: QueueOptions = QueueOptions()
+    worker: WorkerOptions = WorkerOptions()
+    web: WebOptions = WebOptions()
+    auth: AuthOptions = AuthOptions()
+    ops: OpsOptions = OpsOptions()
+    alerts: AlertOptions = AlertOptions()
+    log: LogOptions = LogOptions()
+    metrics: MetricsOptions = MetricsOptions()
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Environment over `.env` over the TOML file."""
+        del file_secret_settings
+        sources = [init_settings, env_settings, dotenv_settings]
+        if path := config_file():
+            sources.append(TomlConfigSettingsSource(settings_cls, Path(path)))
+        return tuple(sources)

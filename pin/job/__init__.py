@@ -1,0 +1,1 @@
+"""The retry job: one tick, one batch."""

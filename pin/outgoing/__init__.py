@@ -1,0 +1,1 @@
+"""Every exchange with the outside goes through here."""

@@ -1,0 +1,125 @@
+"""Where the product sends an alert that it raises itself: Alertmanager's v2 API, a webhook (J15, J27).
+
+Each call ends within the sink's own timeout, whatever the other side does. What it answers is read no further than its
+status. Neither redirects nor the environment's proxies are followed.
+"""
+
+import asyncio
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from uuid import UUID
+
+import aiohttp
+
+from pin.config.sections import AlertOptions
+
+ALERT_NAME = "SnapshotDetachQuarantinedEvent"
+RUNBOOK = "quarantined.md"
+
+_SHOWN_FOR = timedelta(hours=1)
+"""How long Alertmanager shows it: the rule on the gauge goes on for as long as the entry is quarantined."""
+_ALERTMANAGER_PATH = "/api/v2/alerts"
+
+
+class SinkError(Exception):
+    """A sink did not take the alert; `str()` is a class or a status, never text of the answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Alert:
+    """One `SnapshotDetachQuarantinedEvent {snapshotId, postId, reason, attempts}`, with what helps at once."""
+
+    id: UUID
+    entry_id: UUID
+    snapshot_id: UUID
+    post_id: UUID
+    reason: str
+    attempts: int
+    last_error: str | None
+    occurred_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Sink:
+    """A place that takes alerts by one POST; `url` may hold a password and is shown nowhere."""
+
+    name: str
+    url: str
+    timeout: timedelta
+    runbooks_url: str
+
+    def send(self, alerts: Sequence[Alert], now: datetime) -> None:
+        """Send them in one request. Raises SinkError, within the timeout."""
+        body = self._for_alertmanager(alerts, now) if self.name == "alertmanager" else _for_webhook(alerts)
+        asyncio.run(self._post(json.dumps(body).encode()))
+
+    async def _post(self, body: bytes) -> None:
+        try:
+            async with (
+                aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=self.timeout.total_seconds())) as session,
+                session.post(
+                    self.url, data=body, headers={"Content-Type": "application/json"}, allow_redirects=False
+                ) as answer,
+            ):
+                status = answer.status
+        except TimeoutError:
+            raise SinkError("TIMEOUT") from None
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            raise SinkError(type(error).__name__) from None
+        if not 200 <= status < 300:  # noqa: PLR2004
+            raise SinkError(f"HTTP {status}")
+
+    def _for_alertmanager(self, alerts: Sequence[Alert], now: datetime) -> list[dict[str, object]]:
+        return [
+            {
+                "labels": {
+                    "alertname": ALERT_NAME,
+                    "severity": "warning",
+                    "service": "news",
+                    "snapshotId": str(alert.snapshot_id),
+                    "reason": alert.reason,
+                },
+                "annotations": {
+                    "summary": f"Snapshot {alert.snapshot_id} could not be detached and is quarantined",
+                    "description": f"Post {alert.post_id}, {alert.attempts} attempts, last error"
+                    f" {alert.last_error or 'none'}. pin entries show {alert.entry_id}",
+                    "runbook_url": f"{self.runbooks_url.rstrip('/')}/{RUNBOOK}",
+                },
+                "startsAt": alert.occurred_at.isoformat(),
+                "endsAt": (now + _SHOWN_FOR).isoformat(),
+            }
+            for alert in alerts
+        ]
+
+
+def _for_webhook(alerts: Sequence[Alert]) -> dict[str, object]:
+    return {
+        "event": ALERT_NAME,
+        "entries": [
+            {
+                "eventId": str(alert.id),
+                "entryId": str(alert.entry_id),
+                "snapshotId": str(alert.snapshot_id),
+                "postId": str(alert.post_id),
+                "reason": alert.reason,
+                "attempts": alert.attempts,
+                "lastError": alert.last_error,
+                "occurredAt": alert.occurred_at.isoformat(),
+            }
+            for alert in alerts
+        ],
+    }
+
+
+def sinks_of(options: AlertOptions) -> tuple[Sink, ...]:
+    """The sinks that are configured; the log is one always, and not among these."""
+    found: list[Sink] = []
+    if options.alertmanager_url is not None:
+        url = options.alertmanager_url.rstrip("/")
+        url = url if url.endswith(_ALERTMANAGER_PATH) else url + _ALERTMANAGER_PATH
+        found.append(Sink("alertmanager", url, options.timeout, options.runbooks_url))
+    if options.webhook_url is not None:
+        found.append(Sink("webhook", options.webhook_url.get_secret_value(), options.timeout, options.runbooks_url))
+    return tuple(found)

@@ -1,0 +1,1 @@
+"""Pure decisions and the contract: no I/O, no framework."""

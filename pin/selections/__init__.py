@@ -1,0 +1,1 @@
+"""The context selections: snapshots and what may become of them."""
