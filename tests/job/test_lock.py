@@ -32,7 +32,7 @@ def test_the_lock_has_one_holder_and_the_other_is_told_at_once(database: str, en
 @pytest.mark.req("J2")
 def test_the_key_is_stable_in_every_process() -> None:
     assert LOCK_NAME == "Pin:lock:job:scheduled:news-snapshot-detach-retry"
-    program = "from db.runner_lock import lock_key; print(*lock_key())"
+    program = "from db.runner.lock import lock_key; print(*lock_key())"
     seen = {
         subprocess.run(
             [sys.executable, "-c", program],
