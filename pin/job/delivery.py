@@ -20,7 +20,7 @@ from db.outbox.claim import Claimed
 from db.outbox.outcome import Answered, AttemptOrigin, Decided
 from pin.clock import utc_now
 from pin.config.sections import SnapshotDetachRetryOptions
-from pin.job.observe import observe_attempt, observe_done
+from pin.job.observe import observe_attempts, observe_done
 from pin.job.record import Announce, record
 from pin.outgoing.detach import DetachCall
 from pin.outgoing.selections import SelectionsClient, never
@@ -85,8 +85,7 @@ def deliver(
         lambda: record(engine, answered, origin=origin, policy=policy, now=clock(), announce=announce),
         until=deadline + wait,
     )
-    for each in decided:
-        observe_attempt(each, clock())
+    observe_attempts(decided, clock())
     return decided
 
 

@@ -1,13 +1,13 @@
 """What logs and counters say of recorded attempts (J24, J25, G16)."""
 
+from collections.abc import Sequence
 from datetime import datetime
+from typing import assert_never
 
 from db.outbox.outcome import Decided
 from pin.rules.outbox import OutcomeKind, Verdict
 from pin.telemetry import metrics
-from pin.telemetry.logs import get_logger
-
-log = get_logger(__name__)
+from pin.telemetry.logs import Line, write_lines
 
 metrics.declare(metrics.ATTEMPT_SECONDS, [verdict.value for verdict in Verdict])
 metrics.declare(
@@ -15,29 +15,42 @@ metrics.declare(
 )
 
 
-def observe_attempt(decided: Decided, now: datetime) -> None:
-    """Logs and counters of one recorded attempt of the job (J24, J25, G16)."""
-    entry, reply = decided.entry, decided.reply
-    metrics.ATTEMPT_SECONDS.labels(reply.verdict.value).observe(reply.duration.total_seconds())
-    facts = {"snapshotId": str(entry.snapshot_id), "attempts": decided.called.attempts}
-    if decided.outcome.kind is OutcomeKind.SUCCEEDED:
-        observe_done(decided, now)
-        return
-    if reply.verdict is not Verdict.DETACHED:
-        metrics.FAILED.inc()
-    match decided.outcome.kind:
-        case OutcomeKind.RETRIED:
-            metrics.RETRIED.inc()
-            log.info("entry retry", errorCode=decided.outcome.error, **facts)
-        case OutcomeKind.QUARANTINED:
-            metrics.QUARANTINED.inc()
-            log.warning("entry quarantined", reason=str(entry.reason), errorCode=decided.outcome.error, **facts)
-        case OutcomeKind.LATE:
-            log.info("late reply", errorCode=decided.outcome.error, **facts)
+_ATTEMPT_SECONDS = {verdict: metrics.ATTEMPT_SECONDS.labels(verdict.value) for verdict in Verdict}
+
+
+def observe_attempts(decided: Sequence[Decided], now: datetime) -> None:
+    """Logs and counters of a batch of recorded attempts of the job (J24, J25, G16)."""
+    write_lines(__name__, [_attempt(each, now) for each in decided])
 
 
 def observe_done(decided: Decided, now: datetime) -> None:
-    """Logs and counters of a move to Done, by the job or at once (J25)."""
+    """Logs and counters of a move to Done at once, by a first attempt (J25)."""
+    write_lines(__name__, [_done(decided, now)])
+
+
+def _attempt(decided: Decided, now: datetime) -> Line:
+    entry, reply, outcome = decided.entry, decided.reply, decided.outcome
+    _ATTEMPT_SECONDS[reply.verdict].observe(reply.duration.total_seconds())
+    if outcome.kind is OutcomeKind.SUCCEEDED:
+        return _done(decided, now)
+    if reply.verdict is not Verdict.DETACHED:
+        metrics.FAILED.inc()
+    facts = {"snapshotId": str(entry.snapshot_id), "attempts": decided.called.attempts, "errorCode": outcome.error}
+    match outcome.kind:
+        case OutcomeKind.RETRIED:
+            metrics.RETRIED.inc()
+            return Line("info", "entry retry", facts)
+        case OutcomeKind.QUARANTINED:
+            metrics.QUARANTINED.inc()
+            return Line("warning", "entry quarantined", {**facts, "reason": str(entry.reason)})
+        case OutcomeKind.LATE:
+            return Line("info", "late reply", facts)
+        case _:
+            assert_never(outcome.kind)
+
+
+def _done(decided: Decided, now: datetime) -> Line:
     metrics.SUCCEEDED.inc()
     metrics.LAG.observe(max(0.0, (now - decided.entry.created_at).total_seconds()))
-    log.info("entry detached", snapshotId=str(decided.entry.snapshot_id), attempts=decided.called.attempts)
+    facts = {"snapshotId": str(decided.entry.snapshot_id), "attempts": decided.called.attempts}
+    return Line("info", "entry detached", facts)

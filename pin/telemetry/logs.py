@@ -6,13 +6,15 @@ log only as class and code. Every line is redacted before it is written, for wha
 
 import logging
 import sys
-from collections.abc import MutableMapping
-from typing import Any
+from collections.abc import Iterable, Mapping, MutableMapping
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
 
+import msgspec
 import structlog
 from opentelemetry import trace
 
-from pin.telemetry.redaction import redact
+from pin.telemetry.redaction import is_plain, redact
 
 _QUIET = {
     "httpx": logging.WARNING,
@@ -20,6 +22,19 @@ _QUIET = {
     "apscheduler": logging.WARNING,
     "alembic": logging.WARNING,
 }
+
+
+_LEVELS = ("info", "warning", "error")
+_ENCODER = msgspec.json.Encoder()
+_stamped: list[str] = []
+"""The process's name where lines are JSON."""
+
+
+class _Formatter(structlog.stdlib.ProcessorFormatter):
+    """Leaves what `write_lines` has rendered as it is."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return str(record.msg) if hasattr(record, "rendered") else super().format(record)
 
 
 def configure_logging(*, log_format: str, level: str, process: str) -> None:
@@ -38,7 +53,7 @@ def configure_logging(*, log_format: str, level: str, process: str) -> None:
         redact,
     ]
     renderer: structlog.types.Processor = (
-        structlog.processors.JSONRenderer()
+        structlog.processors.JSONRenderer(separators=(",", ":"))
         if log_format == "json"
         else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), pad_event_to=24)
     )
@@ -50,7 +65,7 @@ def configure_logging(*, log_format: str, level: str, process: str) -> None:
     )
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(
-        structlog.stdlib.ProcessorFormatter(
+        _Formatter(
             foreign_pre_chain=shared, processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer]
         )
     )
@@ -59,6 +74,52 @@ def configure_logging(*, log_format: str, level: str, process: str) -> None:
     root.setLevel(level.upper())
     for name, quiet in _QUIET.items():
         logging.getLogger(name).setLevel(max(quiet, root.level))
+    _stamped[:] = [process] if log_format == "json" else []
+
+
+class Line(NamedTuple):
+    """One event of many that are written together."""
+
+    level: str
+    event: str
+    facts: Mapping[str, Any]
+
+
+def write_lines(logger: str, lines: Iterable[Line]) -> None:
+    """Log many events at once: as JSON they are encoded once each and written in one piece.
+
+    Each is the line that `get_logger(logger)` would write. What the encoder cannot have, or a rule of redaction may
+    change, and every line in another format, goes that way.
+    """
+    root, slow = logging.getLogger(), get_logger(logger)
+    if not _stamped:
+        for line in lines:
+            getattr(slow, line.level)(line.event, **line.facts)
+        return
+    context = {
+        **structlog.contextvars.get_contextvars(),
+        "logger": logger,
+        "timestamp": datetime.now(UTC).isoformat().replace("+00:00", "Z"),
+        "process": _stamped[0],
+    }
+    context = dict(_trace_id(None, "", context))
+    enabled = {name: logging.getLogger(logger).isEnabledFor(getattr(logging, name.upper())) for name in _LEVELS}
+    written: list[str] = []
+    for line in lines:
+        if not enabled[line.level]:
+            continue
+        try:
+            text = _ENCODER.encode({**line.facts, **context, "level": line.level, "event": line.event}).decode()
+        except (TypeError, ValueError):
+            text = ""
+        if text and is_plain(text):
+            written.append(text)
+        else:
+            getattr(slow, line.level)(line.event, **line.facts)
+    if written:
+        record = root.makeRecord(logger, logging.INFO, "", 0, "\n".join(written), (), None)
+        record.rendered = True
+        logging.getLogger(logger).handle(record)
 
 
 def get_logger(name: str) -> structlog.stdlib.BoundLogger:

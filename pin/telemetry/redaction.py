@@ -27,10 +27,15 @@ _SIGNS = ("eyj", "://", "bearer", "basic", "passw", "detail:", "[parameters")
 """One of these, in lower case, is in every text that a rule changes; looking for them costs 1% of the rules."""
 
 
+def is_plain(text: str) -> bool:
+    """Whether no rule can change the text."""
+    low = text.lower()
+    return not any(sign in low for sign in _SIGNS)
+
+
 def redacted(text: str) -> str:
     """`text` without tokens, passwords and quoted rows; everything else as it stands."""
-    low = text.lower()
-    if not any(sign in low for sign in _SIGNS):
+    if is_plain(text):
         return text
     for pattern, instead in _RULES:
         text = pattern.sub(instead, text)

@@ -76,7 +76,7 @@ def test_a_late_failure_changes_nothing_and_is_counted(engine: Engine) -> None:
     failed = REGISTRY.get_sample_value("news_snapshot_detach_failed_total") or 0.0
 
     (late,) = record(engine, [(first, UNAVAILABLE)])
-    observe.observe_attempt(late, utc_now())
+    observe.observe_attempts([late], utc_now())
 
     assert late.outcome.kind is OutcomeKind.LATE
     assert row(engine, entry_id) == done

@@ -1,5 +1,6 @@
 """A run: passes, backpressure, what ends it, and what it leaves behind."""
 
+import json
 import threading
 import time
 from collections.abc import Callable
@@ -195,6 +196,11 @@ def test_a_draining_worker_starts_no_call_and_what_it_did_not_call_keeps_attempt
     assert all(r.next_attempt_at == claimed[r.id] for r in untouched)
 
 
+def _lines(rendered: str) -> list[dict[str, Any]]:
+    """The events of a record that holds many, one JSON object a line."""
+    return [json.loads(line) for line in rendered.splitlines() if line.startswith("{")]
+
+
 @pytest.mark.req("J31", "J26", "J24")
 def test_the_run_is_the_correlation_of_its_messages_logs_and_history(
     engine: Engine, selections_url: str, job_settings: MakeJobSettings, tick: Tick, caplog: pytest.LogCaptureFixture
@@ -204,7 +210,8 @@ def test_the_run_is_the_correlation_of_its_messages_logs_and_history(
     summary = tick(job_settings(selections_url))
     (attempt,) = history(engine, entry)
     assert attempt.run_id == summary.run_id
-    events = {r.msg["event"]: r.msg for r in caplog.records if isinstance(r.msg, dict)}
+    said = [[r.msg] if isinstance(r.msg, dict) else _lines(r.msg) for r in caplog.records]
+    events = {line["event"]: line for lines in said for line in lines}
     assert {"job started", "batch claimed", "entry detached", "job completed"} <= set(events)
     assert {e["jobRunId"] for name, e in events.items() if name != "worker started" and "jobRunId" in e} == {
         str(summary.run_id)

@@ -16,6 +16,7 @@ from structlog.testing import capture_logs
 from pin.rules.contract import DETACH_PATH, Reason
 from tests.selections.api import Api, events, refusal, row
 from tests.serving import bearer
+from tests.waiting import eventually
 
 NIL = UUID(int=0)
 
@@ -113,14 +114,14 @@ def test_the_trace_continues_through_traceparent(api: Api) -> None:
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     trace_id, parent_id = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
     api.detach(snapshot_id, headers=api.news | {"traceparent": f"00-{trace_id}-{parent_id}-01"})
-    (span,) = exporter.get_finished_spans()
+    (span,) = eventually(exporter.get_finished_spans)  # a span ends after its answer is sent
     assert span.name == "POST /api/v1/internal/snapshots/{snapshot_id}/detach"
     assert span.context is not None
     assert span.parent is not None
     assert (format(span.context.trace_id, "032x"), format(span.parent.span_id, "016x")) == (trace_id, parent_id)
     exporter.clear()
     api.detach(snapshot_id, headers=api.news | {"traceparent": "00-zz"})
-    (span,) = exporter.get_finished_spans()
+    (span,) = eventually(exporter.get_finished_spans)  # a span ends after its answer is sent
     assert span.parent is None, "a malformed traceparent starts a trace of its own"
 
 

@@ -151,8 +151,8 @@ def test_one_trace_holds_run_attempt_call_and_server(fleet: Fleet) -> None:
         fleet.engine, "SELECT run_id, trace_id FROM news.snapshot_detach_attempt WHERE trace_id = :trace", trace=trace
     )
     assert str(attempt.run_id) == run
-    assert f'"trace_id": "{trace}"' in fleet.said("scheduler")
-    assert f'"trace_id": "{trace}"' in fleet.said("worker")
+    assert f'"trace_id":"{trace}"' in fleet.said("scheduler")
+    assert f'"trace_id":"{trace}"' in fleet.said("worker")
 
 
 @pytest.mark.req("J26", "D12")
