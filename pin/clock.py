@@ -14,6 +14,6 @@ def utc_now() -> datetime:
 def new_id() -> UUID:
     """A fresh UUID v7 (J8): time-ordered, so that new rows land together at the index's end.
 
-    Its time part is the real clock's, also where a test has frozen `utc_now`: ids order nothing here.
+    Its time part is the real clock's, also where a test has frozen `utc_now`. Lists of entries are in its order.
     """
     return UUID(int=uuid_utils.uuid7().int)

@@ -116,14 +116,13 @@ _AUDIT_OF_ENTRY = text(f"""
 def page(
     connection: Connection, conditions: Sequence[Condition], *, after: tuple[datetime, UUID] | None, limit: int
 ) -> list[StoredEntry]:
-    """Entries that meet all conditions, newest first, those after the (created_at, id) given."""
+    """Entries that meet all conditions, newest first by their ids (version 7), those after the key given."""
     where, values = _where(conditions)
     if after is not None:
-        where += " AND (created_at, id) < (:after_at, CAST(:after_id AS uuid))"
-        values |= {"after_at": after[0], "after_id": after[1]}
+        where += " AND id < CAST(:after_id AS uuid)"
+        values |= {"after_id": after[1]}
     statement = text(f"""
-        SELECT {_STORED} FROM news.snapshot_detach_outbox WHERE {where}
-        ORDER BY created_at DESC, id DESC LIMIT :limit
+        SELECT {_STORED} FROM news.snapshot_detach_outbox WHERE {where} ORDER BY id DESC LIMIT :limit
     """)
     return [_stored(row) for row in connection.execute(statement, values | {"limit": limit})]
 

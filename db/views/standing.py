@@ -86,10 +86,13 @@ _RECENT = text("""
     WHERE a.recorded_at > :since
 """)
 
+# Numbers that a rolled back recording has used up are missing: hence some more than are wanted.
 _ANSWERS = text("""
     SELECT error, count(*) AS count, max(recorded_at) AS last_at FROM (
         SELECT CASE WHEN outcome = 'Succeeded' THEN NULL ELSE coalesce(error, 'late success') END AS error, recorded_at
-        FROM news.snapshot_detach_attempt ORDER BY id DESC LIMIT :limit
+        FROM news.snapshot_detach_attempt
+        WHERE id > (SELECT last_value FROM news.snapshot_detach_attempt_id_seq) - 10 * CAST(:limit AS bigint)
+        ORDER BY id DESC LIMIT :limit
     ) AS last GROUP BY error ORDER BY last_at DESC
 """)
 
