@@ -7,7 +7,7 @@ from typing import assert_never
 from db.outbox.outcome import Decided
 from pin.rules.outbox import OutcomeKind, Verdict
 from pin.telemetry import metrics
-from pin.telemetry.logs import Line, write_lines
+from pin.telemetry.logs import Line, line, write_lines
 
 metrics.declare(metrics.ATTEMPT_SECONDS, [verdict.value for verdict in Verdict])
 metrics.declare(
@@ -35,16 +35,23 @@ def _attempt(decided: Decided, now: datetime) -> Line:
         return _done(decided, now)
     if reply.verdict is not Verdict.DETACHED:
         metrics.FAILED.inc()
-    facts = {"snapshotId": str(entry.snapshot_id), "attempts": decided.called.attempts, "errorCode": outcome.error}
+    snapshot, attempts, error = str(entry.snapshot_id), decided.called.attempts, outcome.error
     match outcome.kind:
         case OutcomeKind.RETRIED:
             metrics.RETRIED.inc()
-            return Line("info", "entry retry", facts)
+            return line("info", "entry retry", snapshotId=snapshot, attempts=attempts, errorCode=error)
         case OutcomeKind.QUARANTINED:
             metrics.QUARANTINED.inc()
-            return Line("warning", "entry quarantined", {**facts, "reason": str(entry.reason)})
+            return line(
+                "warning",
+                "entry quarantined",
+                snapshotId=snapshot,
+                reason=str(entry.reason),
+                attempts=attempts,
+                errorCode=error,
+            )
         case OutcomeKind.LATE:
-            return Line("info", "late reply", facts)
+            return line("info", "late reply", snapshotId=snapshot, attempts=attempts, errorCode=error)
         case _:
             assert_never(outcome.kind)
 
@@ -52,5 +59,4 @@ def _attempt(decided: Decided, now: datetime) -> Line:
 def _done(decided: Decided, now: datetime) -> Line:
     metrics.SUCCEEDED.inc()
     metrics.LAG.observe(max(0.0, (now - decided.entry.created_at).total_seconds()))
-    facts = {"snapshotId": str(decided.entry.snapshot_id), "attempts": decided.called.attempts}
-    return Line("info", "entry detached", facts)
+    return line("info", "entry detached", snapshotId=str(decided.entry.snapshot_id), attempts=decided.called.attempts)

@@ -85,6 +85,11 @@ class Line(NamedTuple):
     facts: Mapping[str, Any]
 
 
+def line(level: str, event: str, **facts: Any) -> Line:
+    """An event for `write_lines`."""
+    return Line(level, event, facts)
+
+
 def write_lines(logger: str, lines: Iterable[Line]) -> None:
     """Log many events at once: as JSON they are encoded once each and written in one piece.
 
@@ -93,8 +98,8 @@ def write_lines(logger: str, lines: Iterable[Line]) -> None:
     """
     root, slow = logging.getLogger(), get_logger(logger)
     if not _stamped:
-        for line in lines:
-            getattr(slow, line.level)(line.event, **line.facts)
+        for each in lines:
+            getattr(slow, each.level)(each.event, **each.facts)
         return
     context = {
         **structlog.contextvars.get_contextvars(),
@@ -105,17 +110,17 @@ def write_lines(logger: str, lines: Iterable[Line]) -> None:
     context = dict(_trace_id(None, "", context))
     enabled = {name: logging.getLogger(logger).isEnabledFor(getattr(logging, name.upper())) for name in _LEVELS}
     written: list[str] = []
-    for line in lines:
-        if not enabled[line.level]:
+    for each in lines:
+        if not enabled[each.level]:
             continue
         try:
-            text = _ENCODER.encode({**line.facts, **context, "level": line.level, "event": line.event}).decode()
+            text = _ENCODER.encode({**each.facts, **context, "level": each.level, "event": each.event}).decode()
         except (TypeError, ValueError):
             text = ""
         if text and is_plain(text):
             written.append(text)
         else:
-            getattr(slow, line.level)(line.event, **line.facts)
+            getattr(slow, each.level)(each.event, **each.facts)
     if written:
         record = root.makeRecord(logger, logging.INFO, "", 0, "\n".join(written), (), None)
         record.rendered = True

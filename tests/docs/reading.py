@@ -63,6 +63,12 @@ def log_events() -> dict[str, set[str]]:
                 keywords=keywords,
             ) if name in _LOGGERS and level in _LEVELS:
                 events[event] |= {keyword.arg for keyword in keywords if keyword.arg}
+            case ast.Call(
+                func=ast.Name(id="line"),
+                args=[ast.Constant(value=str(level)), ast.Constant(value=str(event))],
+                keywords=keywords,
+            ) if level in _LEVELS:  # one of many that are written together
+                events[event] |= {keyword.arg for keyword in keywords if keyword.arg}
     return dict(events)
 
 
