@@ -1,13 +1,15 @@
 """A machine token from an OAuth 2.0 token endpoint, by client credentials (RFC 6749, 4.4)."""
 
-import asyncio
 import base64
+import time
 from datetime import timedelta
 from pathlib import Path
-from urllib.parse import quote_plus
+from urllib.parse import quote_plus, urlencode
 
-import aiohttp
 import msgspec
+
+from pin.outgoing.client import post
+from pin.outgoing.errors import OutgoingError, TookTooLong
 
 TIMEOUT = 5.0
 """Seconds, in total, that the endpoint may take (A4)."""
@@ -28,12 +30,12 @@ def fetch_token(
     """The token, and how long it is good for where the endpoint says so. Blocks at most `timeout` seconds.
 
     The secret is read each time, so that it may be replaced. Raises OSError or ValueError, whose texts hold neither
-    the secret nor anything of the answer. Call it from a thread without an event loop.
+    the secret nor anything of the answer. The answer is read to its end, in however many pieces it comes (A58).
     """
     secret = secret_file.read_text(encoding="utf-8").strip()
     # Each form-encoded before it is joined by the colon, as the RFC has it (2.3.1).
     credentials = base64.b64encode(f"{quote_plus(client_id)}:{quote_plus(secret)}".encode()).decode()
-    body = asyncio.run(_ask(url, {"Authorization": f"Basic {credentials}"}, timeout))
+    body = _ask(url, credentials, timeout)
     try:
         granted = msgspec.json.decode(body, type=_Granted)
     except (msgspec.MsgspecError, ValueError, RecursionError):
@@ -46,17 +48,15 @@ def fetch_token(
     return granted.access_token, timedelta(seconds=min(seconds, _LONGEST.total_seconds()))
 
 
-async def _ask(url: str, headers: dict[str, str], timeout: float) -> bytes:  # noqa: ASYNC109 - a total deadline
+def _ask(url: str, credentials: str, timeout: float) -> bytes:
+    headers = {"authorization": f"Basic {credentials}", "content-type": "application/x-www-form-urlencoded"}
+    asked = urlencode({"grant_type": "client_credentials"}).encode()
     try:
-        async with (
-            asyncio.timeout(timeout),
-            aiohttp.ClientSession(headers=headers, trust_env=False) as session,
-            session.post(url, data={"grant_type": "client_credentials"}, allow_redirects=False) as answer,
-        ):
-            if answer.status != _OK:
-                raise ConnectionError(f"the token endpoint answered {answer.status}")
-            return await answer.content.read(_MOST_BYTES)
-    except TimeoutError:
+        answer = post(url, asked, headers, deadline=time.monotonic() + timeout, cap=_MOST_BYTES)
+    except TookTooLong:
         raise ConnectionError("the token endpoint took too long") from None
-    except (aiohttp.ClientError, UnicodeError) as error:
-        raise ConnectionError(f"the token endpoint did not answer ({type(error).__name__})") from None
+    except OutgoingError as error:
+        raise ConnectionError(f"the token endpoint did not answer ({error})") from None
+    if answer.status != _OK:
+        raise ConnectionError(f"the token endpoint answered {answer.status}")
+    return answer.body

@@ -1,19 +1,19 @@
 """Where the product sends an alert that it raises itself: Alertmanager's v2 API, a webhook (J15, J27).
 
-Each call ends within the sink's own timeout, whatever the other side does. What it answers is read no further than its
-status. Neither redirects nor the environment's proxies are followed.
+Each call ends within the sink's own timeout, whatever the other side does, a name that does not resolve included. What
+it answers counts by its status alone.
 """
 
-import asyncio
 import json
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
 
-import aiohttp
-
 from pin.config.sections import AlertOptions
+from pin.outgoing.client import post
+from pin.outgoing.errors import OutgoingError
 
 ALERT_NAME = "SnapshotDetachQuarantinedEvent"
 RUNBOOK = "quarantined.md"
@@ -21,6 +21,8 @@ RUNBOOK = "quarantined.md"
 _SHOWN_FOR = timedelta(hours=1)
 """How long Alertmanager shows it: the rule on the gauge goes on for as long as the entry is quarantined."""
 _ALERTMANAGER_PATH = "/api/v2/alerts"
+_JSON = {"content-type": "application/json"}
+_MOST_BYTES = 4096
 
 
 class SinkError(Exception):
@@ -53,23 +55,13 @@ class Sink:
     def send(self, alerts: Sequence[Alert], now: datetime) -> None:
         """Send them in one request. Raises SinkError, within the timeout."""
         body = self._for_alertmanager(alerts, now) if self.name == "alertmanager" else _for_webhook(alerts)
-        asyncio.run(self._post(json.dumps(body).encode()))
-
-    async def _post(self, body: bytes) -> None:
+        deadline = time.monotonic() + self.timeout.total_seconds()
         try:
-            async with (
-                aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=self.timeout.total_seconds())) as session,
-                session.post(
-                    self.url, data=body, headers={"Content-Type": "application/json"}, allow_redirects=False
-                ) as answer,
-            ):
-                status = answer.status
-        except TimeoutError:
-            raise SinkError("TIMEOUT") from None
-        except (aiohttp.ClientError, OSError, ValueError) as error:
-            raise SinkError(type(error).__name__) from None
-        if not 200 <= status < 300:  # noqa: PLR2004
-            raise SinkError(f"HTTP {status}")
+            answer = post(self.url, json.dumps(body).encode(), _JSON, deadline=deadline, cap=_MOST_BYTES)
+        except OutgoingError as error:
+            raise SinkError(str(error)) from None
+        if not 200 <= answer.status < 300:  # noqa: PLR2004
+            raise SinkError(f"HTTP {answer.status}")
 
     def _for_alertmanager(self, alerts: Sequence[Alert], now: datetime) -> list[dict[str, object]]:
         return [

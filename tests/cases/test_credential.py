@@ -24,7 +24,7 @@ from pin.config.settings import Settings
 from pin.job import tick as retry_job
 from pin.job.tick import RetryJob
 from pin.outgoing.tokens import TokenError
-from tests.fake_selections import JSON, Call, Close, FakeSelections, Script, detached, reply, trickling
+from tests.fake_selections import JSON, Call, Close, FakeSelections, Pause, Script, detached, reply, trickling
 from tests.job.conftest import MakeJobSettings
 from tests.job.scene import FAST, active_snapshots, query, rows, stage, working
 from tests.timetravel import wall_clock_at
@@ -179,6 +179,28 @@ def test_whatever_else_the_endpoint_says_is_no_token_and_says_nothing_of_itself(
     with pytest.raises(TokenError):
         source.token()
     assert len(endpoint.calls) == 1, "an endpoint that has just failed is not asked by every call of a batch"
+
+
+def _in_segments(body: bytes) -> Script:
+    head = f"HTTP/1.1 200 OK\r\nContent-Type: {JSON}\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+    return [head + body[:20], Pause(0.05), body[20:]]
+
+
+def _in_chunks(body: bytes) -> Script:
+    head = f"HTTP/1.1 200 OK\r\nContent-Type: {JSON}\r\nTransfer-Encoding: chunked\r\n\r\n".encode()
+    pieces = [f"{len(part):x}\r\n".encode() + part + b"\r\n" for part in (body[:20], body[20:])]
+    return [head + pieces[0], Pause(0.05), pieces[1] + b"0\r\n\r\n"]
+
+
+@pytest.mark.case("A58")
+@pytest.mark.req("G3", "J14")
+@pytest.mark.parametrize("sent", [_in_segments, _in_chunks])
+def test_a_grant_that_comes_in_two_pieces_is_read_to_its_end(
+    endpoint: FakeSelections, auth: AuthOptions, sent: Callable[[bytes], Script]
+) -> None:
+    grant = {"access_token": "whole" * 100, "token_type": "Bearer", "expires_in": 3600}
+    endpoint.answer = lambda _call: sent(json.dumps(grant).encode())
+    assert TokenSource.from_settings(auth).token() == "whole" * 100
 
 
 @pytest.mark.case("A8", "A4")
