@@ -19,6 +19,7 @@ from pin.config.settings import Settings
 from pin.telemetry.logs import configure_logging
 from pin.telemetry.traces import close_tracing, configure_tracing
 from web.auth import provide_caller
+from web.bulkheads import Bulkheads, widths_of
 from web.deps import Deps, build_deps
 from web.health import health_router
 from web.openapi import document, openapi_router
@@ -57,7 +58,7 @@ def assemble(deps: Deps) -> Litestar:
             "caller": Provide(provide_caller, sync_to_thread=False),
         },
         exception_handlers={Exception: answer},
-        middleware=[traced],
+        middleware=[traced, Bulkheads(widths_of(deps.settings.web)).middleware],
         lifespan=[_lifespan(deps)],
         state=State({"deps": deps}),
         request_max_body_size=deps.settings.web.max_body_bytes,

@@ -24,10 +24,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Deps:
-    """The web process's parts. `client`: where news or the console is served; `collectors` add to `/metrics`."""
+    """The web process's parts. `client`: where news or the console is served; `collectors` add to `/metrics`.
+
+    `engine` serves reads, probes and the console, `write_engine` the changes: a wait for a locked row keeps no reader
+    from its connection (A63).
+    """
 
     settings: Settings
     engine: Engine
+    write_engine: Engine
     verifier: TokenVerifier
     client: "SelectionsClient | None"
     clock: Callable[[], datetime] = utc_now
@@ -39,6 +44,7 @@ class Deps:
         if self.client is not None:
             self.client.close()
         self.engine.dispose()
+        self.write_engine.dispose()
 
 
 InjectedDeps = NamedDependency[SkipValidation[Deps]]
@@ -49,9 +55,11 @@ def build_deps(settings: Settings) -> Deps:
     """The parts that `settings` describe; nothing connects yet. Raises SettingsError for keys that cannot serve."""
     verifier = TokenVerifier.from_settings(settings.auth)
     client = _selections_client(settings) if {"news", "ops"} & set(settings.contexts) else None
-    engine = make_engine(settings.database_url, pool_size=settings.web.pool_size, application_name="pin-web")
+    size = settings.web.pool_size
+    engine = make_engine(settings.database_url, pool_size=-(-size // 2), application_name="pin-web")
+    write_engine = make_engine(settings.database_url, pool_size=size, application_name="pin-web")
     collectors = (StateCollector(engine, utc_now, settings.queue.lease),) if "news" in settings.contexts else ()
-    return Deps(settings, engine, verifier, client, collectors=collectors)
+    return Deps(settings, engine, write_engine, verifier, client, collectors=collectors)
 
 
 def _selections_client(settings: Settings) -> "SelectionsClient":

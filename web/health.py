@@ -6,6 +6,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 
 from db import migrate
 from pin.telemetry.metrics import exposition
+from web.bulkheads import Lane, in_lane
 from web.deps import InjectedDeps
 from web.openapi import describe
 from web.problems import of_status
@@ -23,7 +24,8 @@ def live() -> Response[bytes]:
     return _ok()
 
 
-@get("/health/ready", opt=describe("The process may have traffic", {200: Health}), sync_to_thread=True)
+@get("/health/ready", opt=describe("The process may have traffic", {200: Health}))
+@in_lane(Lane.PROBES)
 def ready(deps: InjectedDeps) -> Response[bytes]:
     """200 when the database answers and its schema is this code's or newer; 503 UNAVAILABLE otherwise.
 
@@ -37,8 +39,8 @@ def ready(deps: InjectedDeps) -> Response[bytes]:
 @get(
     "/metrics",
     opt=describe("Metrics in Prometheus' text format", {200: str}, media_type="text/plain"),
-    sync_to_thread=True,
 )
+@in_lane(Lane.PROBES)
 def metrics(deps: InjectedDeps) -> Response[bytes]:
     """What this process counted, then what the collectors of `deps` read; a lost database costs only the latter."""
     content = exposition(deps.collectors)

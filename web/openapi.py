@@ -13,6 +13,7 @@ from litestar.handlers import HTTPRouteHandler
 from litestar.routes import BaseRoute, HTTPRoute
 
 from pin.rules.contract import ErrorCode, Problem
+from web.bulkheads import Lane, in_lane
 from web.problems import PROBLEM_MEDIA_TYPE
 
 OPENAPI_PATH = "/api/v1/openapi.json"
@@ -131,8 +132,8 @@ def openapi_router() -> Router:
 @get(
     OPENAPI_PATH,
     opt=describe("This document", {200: None}),
-    sync_to_thread=True,
 )
+@in_lane(Lane.READS)
 def openapi_json(request: Request[Any, Any, Any]) -> Response[bytes]:
     """The document, as JSON."""
     content = msgspec.json.encode(document(request.app.routes))

@@ -38,6 +38,9 @@ class ProblemError(Exception):
     `errors` names the fields at fault, each as `{"field": "$.items[3]", "message": "…"}`.
     """
 
+    is_counted = False
+    """A metric counts it, so the log need not hold one line for each, however many there are."""
+
     def __init__(
         self,
         status: int,
@@ -110,7 +113,7 @@ def _problem_of(error: Exception) -> ProblemError:
 
 def _log(request: Request[Any, Any, Any], problem: ProblemError, error: Exception) -> None:
     """One event a fault: where it arose, never what an exception says, for that may quote a statement's parameters."""
-    if isinstance(error, HTTPException) and error.detail == _ABORTED:
+    if problem.is_counted or (isinstance(error, HTTPException) and error.detail == _ABORTED):
         return
     frames = traceback.extract_tb(error.__traceback__)[-8:]
     log.error(

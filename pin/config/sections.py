@@ -70,6 +70,11 @@ class WebOptions(Section):
     port: Annotated[int, Field(ge=0, le=65535)] = 8000
     max_body_bytes: Annotated[int, Field(ge=1024, le=16 * 1024 * 1024)] = 256 * 1024
     pool_size: Annotated[int, Field(gt=0, le=200)] = 20
+    """Database connections for changes; reads, probes and the console share half as many more."""
+    read_threads: Annotated[int, Field(gt=0, le=200)] = 16
+    """Reads at work at once, and as many changes that wait for the database alone."""
+    max_writes: Annotated[int, Field(gt=0, le=1000)] = 64
+    """News' writes at work at once: they wait for selections. One more is answered 503 with Retry-After."""
     create_timeout: TimeSpan = timedelta(seconds=10)
     """Deadline of all the snapshots one set-blocks creates."""
     request_timeout: TimeSpan = timedelta(seconds=30)

@@ -34,7 +34,7 @@ class Contents:
     def of(self, snapshot_ids: Iterable[UUID], client: SelectionsClient) -> dict[UUID, SnapshotContent]:
         """The contents of these snapshots, in any status; those that selections does not give in time are absent."""
         wanted = set(snapshot_ids)
-        found = self._recall(wanted)
+        found = self.recall(wanted)
         if missing := wanted - found.keys():
             deadline = monotonic() + CONTENT_TIMEOUT.total_seconds()
             fetched = client.get_snapshots(missing, deadline=deadline)
@@ -42,7 +42,8 @@ class Contents:
             found |= {snapshot_id: snapshot.content for snapshot_id, snapshot in fetched.items()}
         return found
 
-    def _recall(self, snapshot_ids: Iterable[UUID]) -> dict[UUID, SnapshotContent]:
+    def recall(self, snapshot_ids: Iterable[UUID]) -> dict[UUID, SnapshotContent]:
+        """The contents among these that this process has; asks nobody."""
         with self._lock:
             found = {snapshot_id: self._kept[snapshot_id] for snapshot_id in snapshot_ids if snapshot_id in self._kept}
             for snapshot_id in found:

@@ -20,6 +20,8 @@ class Desk:
     """The storage, the way to selections, the clock, the ids, and how long things may take."""
 
     engine: Engine
+    read_engine: Engine
+    """Connections of their own for readers: writers that wait for a row never keep them from reading (A63)."""
     client: SelectionsClient
     first_attempts: FirstAttempts
     contents: Contents

@@ -53,6 +53,7 @@ ALERTS = Counter(
 SNAPSHOT_DETACHED = Counter(
     "selections_snapshot_detached", "Detach requests answered 200", ["reason", "idempotent_hit"]
 )
+LANE_REFUSALS = Counter("web_lane_refusals", "Requests answered 503 because their lane was full", ["lane"])
 CLIENT_SECONDS = Histogram(
     "selections_client_request_duration_seconds",
     "Requests that news makes to selections, one observation an exchange",

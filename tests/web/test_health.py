@@ -50,7 +50,7 @@ class _Lost(Collector):
 def test_metrics_are_the_process_own_and_the_collectors(database: str, app_settings: MakeSettings) -> None:
     deps = build_deps(app_settings(database))
     for collector, shown in ((_Given(), True), (_Lost(), False)):
-        given = Deps(deps.settings, build_deps(deps.settings).engine, deps.verifier, None, collectors=(collector,))
+        given = Deps(deps.settings, deps.engine, deps.write_engine, deps.verifier, None, collectors=(collector,))
         with serving(assemble(given)) as url:
             response = httpx.get(f"{url}/metrics", trust_env=False)
         assert response.status_code == 200

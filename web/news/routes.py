@@ -4,6 +4,7 @@ import re
 from collections.abc import Collection, Mapping
 from functools import partial
 from typing import Any
+from uuid import UUID
 
 from litestar import Request, Response, Router, delete, get, post, put
 from litestar.di import NamedDependency, Provide
@@ -14,13 +15,14 @@ from pin.job import delivery
 from pin.news.contents import Contents
 from pin.news.desk import Author, Desk
 from pin.news.errors import NewsError
-from pin.news.reading import read_post
+from pin.news.reading import Rendered, read_post, with_contents
 from pin.news.status import delete_post, publish, unpublish
 from pin.news.writing import Written, create_post, set_blocks
 from pin.outgoing.selections import SelectionsUnavailable
 from pin.rules.contract import ErrorCode
 from web.auth import InjectedCaller, forbidden, users_only
 from web.body import decode, uuid_of
+from web.bulkheads import Lane, LaneFullError, in_lane, run_in
 from web.deps import Deps
 from web.etag import etag_of, expected_revisions
 from web.news.problems import refuse
@@ -81,14 +83,15 @@ def desk_of(deps: Deps) -> Desk:
     retry, web = deps.settings.retry, deps.settings.web
     first_attempts = partial(
         delivery.first_attempts,
-        engine=deps.engine,
+        engine=deps.write_engine,
         client=deps.client,
         policy=delivery.policy_of(retry),
         call_timeout=retry.detach_call_timeout,
         clock=deps.clock,
     )
     return Desk(
-        engine=deps.engine,
+        engine=deps.write_engine,
+        read_engine=deps.engine,
         client=deps.client,
         first_attempts=lambda entries, deadline: first_attempts(entries, deadline=deadline),
         contents=Contents(),
@@ -105,8 +108,8 @@ def desk_of(deps: Deps) -> Desk:
     opt=describe(
         "Create a Draft", {201: WrittenPost}, request=CreatePost, caller="user", etag=True, errors=_NEW_SNAPSHOTS
     ),
-    sync_to_thread=True,
 )
+@in_lane(Lane.WRITES)
 def create_post_handler(
     request: _Request, body: RawBody, desk: _InjectedDesk, caller: InjectedCaller
 ) -> Response[WrittenPost]:
@@ -127,8 +130,8 @@ def create_post_handler(
         if_match=True,
         errors=_NEW_SNAPSHOTS | _NOT_FOUND | {409: [ErrorCode.NEWS_POST_STATE_CONFLICT, *_NEW_SNAPSHOTS[409]]},
     ),
-    sync_to_thread=True,
 )
+@in_lane(Lane.WRITES)
 def set_blocks_handler(
     request: _Request, post_id: FromPath[str], body: RawBody, desk: _InjectedDesk, caller: InjectedCaller
 ) -> Response[WrittenPost]:
@@ -143,8 +146,8 @@ def set_blocks_handler(
     "/{post_id:str}/publish",
     opt=describe("Publish a post", {200: WrittenPost}, caller="user", etag=True, errors=_CHANGE),
     status_code=200,
-    sync_to_thread=True,
 )
+@in_lane(Lane.WRITES)
 def publish_handler(
     request: _Request, post_id: FromPath[str], desk: _InjectedDesk, caller: InjectedCaller
 ) -> Response[WrittenPost]:
@@ -156,8 +159,8 @@ def publish_handler(
     "/{post_id:str}/unpublish",
     opt=describe("Unpublish a post", {200: WrittenPost}, caller="user", etag=True, errors=_CHANGE),
     status_code=200,
-    sync_to_thread=True,
 )
+@in_lane(Lane.WRITES)
 def unpublish_handler(
     request: _Request, post_id: FromPath[str], desk: _InjectedDesk, caller: InjectedCaller
 ) -> Response[WrittenPost]:
@@ -168,8 +171,8 @@ def unpublish_handler(
 @delete(
     "/{post_id:str}",
     opt=describe("Archive a post", {204: None}, caller="user", errors=_CHANGE),
-    sync_to_thread=True,
 )
+@in_lane(Lane.WRITES)
 def delete_post_handler(request: _Request, post_id: FromPath[str], desk: _InjectedDesk, caller: InjectedCaller) -> None:
     """delete-post: soft, and answered alike however often (J21). If-Match is honoured where it is sent."""
     delete_post(desk, _author(caller), uuid_of(post_id, "postId"), _if_sent(request))
@@ -178,11 +181,10 @@ def delete_post_handler(request: _Request, post_id: FromPath[str], desk: _Inject
 @get(
     "/{post_id:str}",
     opt=describe("Read a post", {200: PostView}, caller="user", etag=True, errors=_NOT_FOUND),
-    sync_to_thread=True,
 )
-def get_post_handler(post_id: FromPath[str], desk: _InjectedDesk, caller: InjectedCaller) -> Response[PostView]:
+async def get_post_handler(post_id: FromPath[str], desk: _InjectedDesk, caller: InjectedCaller) -> Response[PostView]:
     """get-post: the current version as any user of the tenant sees it, in any status (J22, J32)."""
-    rendered = read_post(desk, _author(caller).tenant_id, uuid_of(post_id, "postId"))
+    rendered = await _read(desk, caller, uuid_of(post_id, "postId"))
     return Response(post_view(rendered), headers={"ETag": etag_of(rendered.post.revision)})
 
 
@@ -194,16 +196,26 @@ def get_post_handler(post_id: FromPath[str], desk: _InjectedDesk, caller: Inject
         caller="user",
         errors={404: [ErrorCode.NEWS_POST_NOT_FOUND, ErrorCode.NOT_FOUND]},
     ),
-    sync_to_thread=True,
 )
-def get_version_handler(
+async def get_version_handler(
     post_id: FromPath[str], version: FromPath[str], desk: _InjectedDesk, caller: InjectedCaller
 ) -> VersionView:
     """get-post-version: what the post showed then, detached or not, Archived or not (J22)."""
     found = uuid_of(post_id, "postId")
     if not _NUMBER.fullmatch(version):
         raise invalid("Must be the number of a version.", field="version")
-    return version_view(read_post(desk, _author(caller).tenant_id, found, int(version)))
+    return version_view(await _read(desk, caller, found, int(version)))
+
+
+async def _read(desk: Desk, caller: Caller, post_id: UUID, version: int | None = None) -> Rendered:
+    """Read in one lane, wait for selections in another: who needs no contents never waits behind those who do (A63)."""
+    rendered = await run_in(Lane.READS, partial(read_post, desk, _author(caller).tenant_id, post_id, version))
+    if not rendered.missing:
+        return rendered
+    try:
+        return await run_in(Lane.CONTENTS, partial(with_contents, desk, rendered))
+    except LaneFullError:
+        return rendered
 
 
 def _author(caller: Caller) -> Author:

@@ -7,6 +7,7 @@ from pathlib import Path
 from litestar import Response, get
 from litestar.params import FromPath
 
+from web.bulkheads import Lane, in_lane
 from web.openapi import describe
 from web.problems import of_status
 
@@ -20,8 +21,8 @@ _TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
     "/static/{tag:str}/{name:str}",
     opt=describe("A file of the console", {200: None}),
     include_in_schema=False,
-    sync_to_thread=True,
 )
+@in_lane(Lane.CONSOLE)
 def static_file(tag: FromPath[str], name: FromPath[str]) -> Response[bytes]:
     """A file by its name; `tag` changes with the content, so that it may be kept for good."""
     found = _files().get(name)

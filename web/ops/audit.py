@@ -6,6 +6,7 @@ from litestar import Response, get
 
 from pin.operations import audit, paging
 from web.body import uuid_of
+from web.bulkheads import Lane, in_lane
 from web.openapi import describe
 from web.ops import wording
 from web.ops.console import OPS_PATH, AnyRequest, InjectedConsole, view
@@ -15,7 +16,8 @@ AUDIT_PATH = f"{OPS_PATH}/audit"
 PAGE = 50
 
 
-@get("/audit", opt=describe("Who did what, and why", {200: str}), include_in_schema=False, sync_to_thread=True)
+@get("/audit", opt=describe("Who did what, and why", {200: str}), include_in_schema=False)
+@in_lane(Lane.CONSOLE)
 def audit_page(request: AnyRequest, console: InjectedConsole) -> Response[bytes]:
     """The audit, newest first, narrowed by action, actor or entry."""
     asked = {name: request.query_params.get(name, "").strip() for name in ("action", "actor", "entry")}

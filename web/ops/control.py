@@ -4,6 +4,7 @@ from litestar import Response, post
 from litestar.params import RawBody
 
 from pin.operations import lock, pause
+from web.bulkheads import Lane, in_lane
 from web.openapi import describe
 from web.ops.console import OPS_PATH, AnyRequest, InjectedConsole, InjectedSession
 from web.ops.forms import submitted, told_in_words
@@ -11,9 +12,8 @@ from web.ops.page import see_other
 from web.problems import invalid
 
 
-@post(
-    "/pause", opt=describe("Pause the job", {303: None}), include_in_schema=False, status_code=303, sync_to_thread=True
-)
+@post("/pause", opt=describe("Pause the job", {303: None}), include_in_schema=False, status_code=303)
+@in_lane(Lane.CONSOLE)
 def pause_job(
     request: AnyRequest, body: RawBody, console: InjectedConsole, session: InjectedSession
 ) -> Response[bytes]:
@@ -29,8 +29,8 @@ def pause_job(
     opt=describe("Resume the job", {303: None}),
     include_in_schema=False,
     status_code=303,
-    sync_to_thread=True,
 )
+@in_lane(Lane.CONSOLE)
 def resume_job(
     request: AnyRequest, body: RawBody, console: InjectedConsole, session: InjectedSession
 ) -> Response[bytes]:
@@ -46,8 +46,8 @@ def resume_job(
     opt=describe("Take the runner's lock from a session", {303: None}),
     include_in_schema=False,
     status_code=303,
-    sync_to_thread=True,
 )
+@in_lane(Lane.CONSOLE)
 def release_lock(
     request: AnyRequest, body: RawBody, console: InjectedConsole, session: InjectedSession
 ) -> Response[bytes]:

@@ -9,6 +9,7 @@ from pin.operations import entries, paging
 from pin.operations.life import MomentKind
 from pin.rules.outbox import Status
 from web.body import uuid_of
+from web.bulkheads import Lane, in_lane
 from web.openapi import describe
 from web.ops import wording
 from web.ops.console import OPS_PATH, AnyRequest, InjectedConsole, view
@@ -26,7 +27,8 @@ _TONES = {
 }
 
 
-@get("/entries", opt=describe("Entries, searched and paged", {200: str}), include_in_schema=False, sync_to_thread=True)
+@get("/entries", opt=describe("Entries, searched and paged", {200: str}), include_in_schema=False)
+@in_lane(Lane.CONSOLE)
 def entries_page(request: AnyRequest, console: InjectedConsole) -> Response[bytes]:
     """What the search line in the URL finds; 400, with the line to be mended, when it cannot be understood."""
     query = request.query_params.get("q", "").strip()
@@ -59,8 +61,8 @@ def entries_page(request: AnyRequest, console: InjectedConsole) -> Response[byte
     "/entries/{entry_id:str}",
     opt=describe("One entry's life", {200: str}),
     include_in_schema=False,
-    sync_to_thread=True,
 )
+@in_lane(Lane.CONSOLE)
 def entry_page(request: AnyRequest, entry_id: FromPath[str], console: InjectedConsole) -> Response[bytes]:
     """Its row, its timeline, what comes next."""
     id_ = uuid_of(entry_id, "entryId")

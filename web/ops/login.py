@@ -10,6 +10,7 @@ from litestar.params import RawBody
 
 from pin.access.operators import hash_password, verify_password
 from pin.telemetry.logs import get_logger
+from web.bulkheads import Lane, in_lane
 from web.openapi import describe
 from web.ops.console import OPS_PATH, AnyRequest, InjectedConsole, InjectedSession
 from web.ops.forms import read_form, same_origin, signed_form
@@ -26,7 +27,8 @@ def login_page(request: AnyRequest) -> Response[bytes]:
     return html("login.html", next=_inside(request.query_params.get("next", "")), error="", name="")
 
 
-@post("/login", opt=describe("Sign in", {303: None}), include_in_schema=False, status_code=303, sync_to_thread=True)
+@post("/login", opt=describe("Sign in", {303: None}), include_in_schema=False, status_code=303)
+@in_lane(Lane.SIGN_INS)
 def login(request: AnyRequest, body: RawBody, console: InjectedConsole) -> Response[bytes]:
     """A session for the right name and password; 401 with the form again otherwise; 429 after several wrong ones."""
     same_origin(request)

@@ -9,6 +9,7 @@ from db.views import series
 from pin.config.sections import QueueOptions, SnapshotDetachRetryOptions
 from pin.operations.status import Status, read_status
 from pin.operations.verdict import Limits, VerdictKind
+from web.bulkheads import Lane, in_lane
 from web.openapi import describe
 from web.ops import wording
 from web.ops.console import OPS_PATH, AnyRequest, Console, InjectedConsole, view
@@ -30,7 +31,8 @@ _TONES = {
 }
 
 
-@get("/", opt=describe("How the job stands", {200: str}), include_in_schema=False, sync_to_thread=True)
+@get("/", opt=describe("How the job stands", {200: str}), include_in_schema=False)
+@in_lane(Lane.CONSOLE)
 def now_page(request: AnyRequest, console: InjectedConsole) -> Response[bytes]:
     """Verdict, figures, charts."""
     chosen = request.query_params.get("window", "1h")
@@ -43,8 +45,8 @@ def now_page(request: AnyRequest, console: InjectedConsole) -> Response[bytes]:
     "/live",
     opt=describe("The part of the first page that changes", {200: str}),
     include_in_schema=False,
-    sync_to_thread=True,
 )
+@in_lane(Lane.CONSOLE)
 def live_part(console: InjectedConsole) -> Response[bytes]:
     """Verdict and figures alone, for the page to put in their place every few seconds."""
     return html("now_live.html", now=console.now(), **_live(console))

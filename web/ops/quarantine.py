@@ -6,6 +6,7 @@ from litestar.params import FromPath, RawBody
 from db.outbox.requeue import PlanState
 from pin.operations import plans, quarantine
 from web.body import uuid_of
+from web.bulkheads import Lane, in_lane
 from web.openapi import describe
 from web.ops import wording
 from web.ops.console import OPS_PATH, AnyRequest, Console, InjectedConsole, InjectedSession, view
@@ -25,8 +26,8 @@ _DIGITS = 5
     "/quarantine",
     opt=describe("Quarantined entries by their error", {200: str}),
     include_in_schema=False,
-    sync_to_thread=True,
 )
+@in_lane(Lane.CONSOLE)
 def quarantine_page(request: AnyRequest, console: InjectedConsole) -> Response[bytes]:
     """The groups, the entries of one or of all, and the plans of late."""
     chosen = request.query_params.get("group", "")
@@ -53,8 +54,8 @@ def quarantine_page(request: AnyRequest, console: InjectedConsole) -> Response[b
     opt=describe("Freeze what is to be given back", {303: None}),
     include_in_schema=False,
     status_code=303,
-    sync_to_thread=True,
 )
+@in_lane(Lane.CONSOLE)
 def preview(request: AnyRequest, body: RawBody, console: InjectedConsole, session: InjectedSession) -> Response[bytes]:
     """Keep the set as it is now, and show it. Nothing has moved yet."""
     form = submitted(request, body, session)
@@ -69,8 +70,8 @@ def preview(request: AnyRequest, body: RawBody, console: InjectedConsole, sessio
     "/quarantine/plans/{plan_id:str}",
     opt=describe("A set to be given back, and how far it is", {200: str}),
     include_in_schema=False,
-    sync_to_thread=True,
 )
+@in_lane(Lane.CONSOLE)
 def plan_page(request: AnyRequest, plan_id: FromPath[str], console: InjectedConsole) -> Response[bytes]:
     """The frozen set; before the start the form, afterwards what becomes of it."""
     found = _plan(console, plan_id)
@@ -91,8 +92,8 @@ def plan_page(request: AnyRequest, plan_id: FromPath[str], console: InjectedCons
     "/quarantine/plans/{plan_id:str}/live",
     opt=describe("The part of a plan's page that changes", {200: str}),
     include_in_schema=False,
-    sync_to_thread=True,
 )
+@in_lane(Lane.CONSOLE)
 def plan_live(plan_id: FromPath[str], console: InjectedConsole) -> Response[bytes]:
     """How far it is. Looking lets a plan take the step that the next run would have it take."""
     return html("plan_live.html", found=_plan(console, plan_id), now=console.now())
@@ -103,8 +104,8 @@ def plan_live(plan_id: FromPath[str], console: InjectedConsole) -> Response[byte
     opt=describe("Give the set back", {303: None}),
     include_in_schema=False,
     status_code=303,
-    sync_to_thread=True,
 )
+@in_lane(Lane.CONSOLE)
 def start(
     request: AnyRequest, plan_id: FromPath[str], body: RawBody, console: InjectedConsole, session: InjectedSession
 ) -> Response[bytes]:
@@ -128,8 +129,8 @@ def start(
     opt=describe("Stop a plan", {303: None}),
     include_in_schema=False,
     status_code=303,
-    sync_to_thread=True,
 )
+@in_lane(Lane.CONSOLE)
 def stop(
     request: AnyRequest, plan_id: FromPath[str], body: RawBody, console: InjectedConsole, session: InjectedSession
 ) -> Response[bytes]:

@@ -6,6 +6,7 @@ from litestar.params import FromPath
 from db.outbox.runs import SUCCESSFUL
 from pin.operations import paging, runs
 from web.body import uuid_of
+from web.bulkheads import Lane, in_lane
 from web.openapi import describe
 from web.ops import wording
 from web.ops.console import OPS_PATH, AnyRequest, InjectedConsole, view
@@ -17,7 +18,8 @@ PAGE = 50
 _GOOD = {str(result) for result in SUCCESSFUL}
 
 
-@get("/runs", opt=describe("The job's ticks", {200: str}), include_in_schema=False, sync_to_thread=True)
+@get("/runs", opt=describe("The job's ticks", {200: str}), include_in_schema=False)
+@in_lane(Lane.CONSOLE)
 def runs_page(request: AnyRequest, console: InjectedConsole) -> Response[bytes]:
     """The ticks, newest first; those that another runner's lock skipped are faint, or left out."""
     skipped = request.query_params.get("skipped") != "no"
@@ -40,7 +42,8 @@ def runs_page(request: AnyRequest, console: InjectedConsole) -> Response[bytes]:
     )
 
 
-@get("/runs/{run_id:str}", opt=describe("One tick", {200: str}), include_in_schema=False, sync_to_thread=True)
+@get("/runs/{run_id:str}", opt=describe("One tick", {200: str}), include_in_schema=False)
+@in_lane(Lane.CONSOLE)
 def run_page(request: AnyRequest, run_id: FromPath[str], console: InjectedConsole) -> Response[bytes]:
     """How it ended, and its last attempts."""
     detail = runs.show_run(console.engine, uuid_of(run_id, "runId"))

@@ -4,6 +4,7 @@ from litestar import Response, get
 
 from pin.operations import entries, subject
 from web.body import uuid_of
+from web.bulkheads import Lane, in_lane
 from web.openapi import describe
 from web.ops.console import OPS_PATH, AnyRequest, InjectedConsole, view
 from web.ops.page import see_other
@@ -16,8 +17,8 @@ SUBJECT_PATH = f"{OPS_PATH}/subject"
     "/subject",
     opt=describe("What both sides say of a post or a snapshot", {200: str}),
     include_in_schema=False,
-    sync_to_thread=True,
 )
+@in_lane(Lane.CONSOLE)
 def subject_page(request: AnyRequest, console: InjectedConsole) -> Response[bytes]:
     """A post's snapshots, or one snapshot, whichever the id in the URL is; an entry's id leads to the entry."""
     given = request.query_params.get("id", "").strip()

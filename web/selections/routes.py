@@ -24,6 +24,7 @@ from pin.rules.contract import (
 from pin.selections import snapshots
 from web.auth import InjectedCaller, forbidden, internal_news_only, users_only
 from web.body import decode, uuid_of
+from web.bulkheads import Lane, in_lane
 from web.deps import Deps, InjectedDeps
 from web.etag import etag_of, expected_revisions
 from web.openapi import describe
@@ -64,9 +65,9 @@ def selections_router(_: Deps) -> Router:
 @post(
     SELECTIONS_PATH,
     guards=[users_only],
-    sync_to_thread=True,
     opt=describe("Create a selection", {201: SelectionAnswer}, request=SelectionRequest, caller="user", etag=True),
 )
+@in_lane(Lane.CHANGES)
 def create_selection(
     request: AnyRequest, body: RawBody, deps: InjectedDeps, caller: InjectedCaller
 ) -> Response[SelectionAnswer]:
@@ -74,7 +75,7 @@ def create_selection(
     wanted = decode(request, body, SelectionRequest)
     user_id, tenant_id = _user(caller)
     made = snapshots.create_selection(
-        deps.engine,
+        deps.write_engine,
         selection_id=deps.new_id(),
         tenant_id=tenant_id,
         owner_id=user_id,
@@ -89,11 +90,11 @@ def create_selection(
 @get(
     SELECTION_PATH.replace("}", ":str}"),
     guards=[users_only],
-    sync_to_thread=True,
     opt=describe(
         "Get a selection of one's tenant", {200: SelectionAnswer}, caller="user", etag=True, errors=_SELECTION_NOT_FOUND
     ),
 )
+@in_lane(Lane.READS)
 def get_selection(selection_id: FromPath[str], deps: InjectedDeps, caller: InjectedCaller) -> Response[SelectionAnswer]:
     """The selection with its ETag; another tenant's is answered as if it did not exist."""
     _, tenant_id = _user(caller)
@@ -107,7 +108,6 @@ def get_selection(selection_id: FromPath[str], deps: InjectedDeps, caller: Injec
 @put(
     SELECTION_PATH.replace("}", ":str}"),
     guards=[users_only],
-    sync_to_thread=True,
     opt=describe(
         "Edit one's selection; snapshots of it stay as they are",
         {200: SelectionAnswer},
@@ -118,6 +118,7 @@ def get_selection(selection_id: FromPath[str], deps: InjectedDeps, caller: Injec
         errors=_SELECTION_NOT_FOUND,
     ),
 )
+@in_lane(Lane.CHANGES)
 def edit_selection(
     request: AnyRequest, selection_id: FromPath[str], body: RawBody, deps: InjectedDeps, caller: InjectedCaller
 ) -> Response[SelectionAnswer]:
@@ -128,7 +129,7 @@ def edit_selection(
     user_id, tenant_id = _user(caller)
     try:
         edited = snapshots.edit_selection(
-            deps.engine,
+            deps.write_engine,
             id_,
             tenant_id=tenant_id,
             user_id=user_id,
@@ -149,7 +150,6 @@ def edit_selection(
 @post(
     SNAPSHOTS_PATH,
     guards=[internal_news_only],
-    sync_to_thread=True,
     opt=describe(
         "Take a snapshot of a selection under an id that the caller chose; a repeat is answered 200",
         {200: Snapshot, 201: Snapshot},
@@ -159,11 +159,12 @@ def edit_selection(
         | {409: [ErrorCode.SELECTIONS_SNAPSHOT_ID_CONFLICT, ErrorCode.SELECTIONS_SNAPSHOT_ID_REFUSED]},
     ),
 )
+@in_lane(Lane.CHANGES)
 def create_snapshot(request: AnyRequest, body: RawBody, deps: InjectedDeps) -> Response[Snapshot]:
     """create-selection-snapshot (G12): Active, its content fixed; idempotent on the id (G13)."""
     wanted = decode(request, body, CreateSnapshotRequest)
     try:
-        found, made = snapshots.create_snapshot(deps.engine, wanted, deps.clock())
+        found, made = snapshots.create_snapshot(deps.write_engine, wanted, deps.clock())
     except snapshots.SelectionNotFoundError:
         raise _selection_not_found() from None
     except snapshots.SnapshotIdRefusedError:
@@ -182,7 +183,6 @@ def create_snapshot(request: AnyRequest, body: RawBody, deps: InjectedDeps) -> R
 @get(
     SNAPSHOTS_PATH,
     guards=[internal_news_only],
-    sync_to_thread=True,
     opt=describe(
         "List the snapshots by their ids, without content, page by page",
         {200: SnapshotPage},
@@ -190,6 +190,7 @@ def create_snapshot(request: AnyRequest, body: RawBody, deps: InjectedDeps) -> R
         query={"after": "string", "limit": "integer"},
     ),
 )
+@in_lane(Lane.READS)
 def list_snapshots(request: AnyRequest, deps: InjectedDeps) -> SnapshotPage:
     """What reconciling compares with: Active and Detached alike, after the id `after`, at most `limit`."""
     after, limit = _query(request, "after"), _query(request, "limit")
@@ -202,7 +203,6 @@ def list_snapshots(request: AnyRequest, deps: InjectedDeps) -> SnapshotPage:
 @get(
     SNAPSHOT_PATH.replace("{id}", "{snapshot_id:str}"),
     guards=[internal_news_only],
-    sync_to_thread=True,
     opt=describe(
         "Get a snapshot with its content, whatever its status",
         {200: Snapshot},
@@ -210,6 +210,7 @@ def list_snapshots(request: AnyRequest, deps: InjectedDeps) -> SnapshotPage:
         errors=_SNAPSHOT_NOT_FOUND,
     ),
 )
+@in_lane(Lane.READS)
 def get_snapshot(snapshot_id: FromPath[str], deps: InjectedDeps) -> Snapshot:
     """get-selection-snapshot: Active or Detached alike (INV-SNP-006)."""
     try:
@@ -222,7 +223,6 @@ def get_snapshot(snapshot_id: FromPath[str], deps: InjectedDeps) -> Snapshot:
     DETACH_PATH.replace("{id}", "{snapshot_id:str}"),
     status_code=200,
     guards=[internal_news_only],
-    sync_to_thread=True,
     opt=describe(
         "Detach a snapshot, once; a repeat changes nothing and answers what the first one did",
         {200: DetachSelectionSnapshotResult},
@@ -231,6 +231,7 @@ def get_snapshot(snapshot_id: FromPath[str], deps: InjectedDeps) -> Snapshot:
         errors=_SNAPSHOT_NOT_FOUND,
     ),
 )
+@in_lane(Lane.CHANGES)
 def detach_snapshot(
     request: AnyRequest, snapshot_id: FromPath[str], body: RawBody, deps: InjectedDeps
 ) -> DetachSelectionSnapshotResult:
@@ -239,7 +240,7 @@ def detach_snapshot(
     wanted = decode(request, body, DetachRequest)
     try:
         done = snapshots.detach_snapshot(
-            deps.engine,
+            deps.write_engine,
             id_,
             reason=wanted.reason,
             requested_by_user_id=wanted.requested_by_user_id,
