@@ -67,7 +67,7 @@ def _measure(folder: Path, count: int, rounds: int, delays: Sequence[int], only:
     ids_file.write_text("\n".join(map(str, ids)))
     run_folder = folder / "run"
     run_folder.mkdir()
-    with EmbeddedServer(folder / "postgres") as server, _endpoint() as endpoint:
+    with EmbeddedServer(folder / "postgres") as server, endpoint_process() as endpoint:
         databases = Databases(server)
         systems: dict[str, System] = {
             "product": partial(product, databases=databases),
@@ -108,7 +108,7 @@ def _token(key: Path) -> str:
 
 
 @contextlib.contextmanager
-def _endpoint() -> Iterator[EndpointControl]:
+def endpoint_process() -> Iterator[EndpointControl]:
     process = subprocess.Popen(
         [sys.executable, "-m", "bench.endpoint"],
         stdout=subprocess.PIPE,

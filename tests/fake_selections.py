@@ -184,7 +184,10 @@ class FakeSelections:
                         self.in_flight -= 1
         finally:
             self.open_connections -= 1
-            writer.close()
+            if self._stopped.is_set():
+                writer.transport.abort()  # nobody waits for what is still to be sent
+            else:
+                writer.close()
 
     async def _play(self, script: Script, writer: asyncio.StreamWriter) -> bool:
         """Does the connection stay open?"""

@@ -12,9 +12,9 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, InvalidStateError
-from dataclasses import dataclass
 from functools import cache
 from http.cookiejar import CookieJar, DefaultCookiePolicy
+from typing import Any, NamedTuple, TypeVar
 
 import httpcore
 import httpx
@@ -22,14 +22,16 @@ import httpx
 from pin.outgoing.errors import BadAnswer, CannotSend, Closed, TookTooLong, Unreachable
 from pin.outgoing.network import MOST_HEAD_BYTES, BoundedNetwork, Bounds, bounded
 
+_Result = TypeVar("_Result")
+
 _AT_ONCE = 64
 """Exchanges of one client; a resolver that hangs keeps a thread for as long as the system waits for it."""
 _KEEP_ALIVE = 2.0  # seconds; below the server's own, so that a call seldom meets a connection being closed (A5)
+_HIGHEST_PORT = 65535
 _CHUNK_OVERHEAD = 2  # an honest server's chunks are larger than what frames them
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(NamedTuple):
     """What came back, whatever it is. `body` is as it came, cut off after the cap."""
 
     status: int
@@ -44,9 +46,10 @@ class HttpClient:
 
     def __init__(self, *, at_once: int = _AT_ONCE) -> None:
         self._slots = threading.BoundedSemaphore(at_once)
-        self._changing = threading.Lock()
+        self._changing = threading.Condition()
+        self._network = BoundedNetwork()
         self._closed = False
-        self._waiting: set[Future[Answer]] = set()
+        self._waiting: set[Future[Any]] = set()
         self._http: httpx.Client | None = None
 
     def ask(
@@ -59,10 +62,13 @@ class HttpClient:
         """
         http = self._opened()
         request = _request(http, method, url, headers, body)
-        return self._by(deadline, lambda: _exchange(http, request, deadline, cap))
+        return self.by(deadline, lambda: _exchange(http, request, deadline, cap))
 
-    def close(self) -> None:
-        """End the exchanges under way with Closed, and idle connections. May be repeated."""
+    def close(self, within: float = 0.0) -> None:
+        """End the exchanges under way with Closed, and the connections. May be repeated.
+
+        Waits for the exchanges' threads up to `within` seconds; a resolver that hangs keeps its own for longer.
+        """
         with self._changing:
             self._closed = True
             waiting = list(self._waiting)
@@ -70,6 +76,9 @@ class HttpClient:
         for exchange in waiting:
             with contextlib.suppress(InvalidStateError):
                 exchange.set_exception(Closed())
+        self._network.cut()
+        with self._changing:
+            self._changing.wait_for(lambda: not self._waiting, timeout=within)
 
     def _opened(self) -> httpx.Client:
         with self._changing:
@@ -77,7 +86,7 @@ class HttpClient:
                 raise Closed
             if self._http is None:
                 self._http = httpx.Client(
-                    transport=_BoundedTransport(),
+                    transport=_BoundedTransport(self._network),
                     cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
                     follow_redirects=False,
                     trust_env=False,
@@ -85,17 +94,17 @@ class HttpClient:
             return self._http
 
     def _close_if_idle(self) -> None:
-        # A socket that is closed under a thread that reads it may be another's by then: the last exchange closes.
+        # Not under a thread that still reads: the last one closes.
         if self._closed and self._http is not None and not self._waiting:
             self._http.close()
             self._http = None
 
-    def _by(self, deadline: float, work: Callable[[], Answer]) -> Answer:
-        """What `work` does on a thread of its own. Raises TookTooLong at the deadline, whatever the thread does."""
+    def by(self, deadline: float, work: Callable[[], _Result]) -> _Result:
+        """What `work` says, on a thread of its own. Raises TookTooLong at the deadline, whatever the thread does."""
         left = deadline - time.monotonic()
         if left <= 0 or not self._slots.acquire(timeout=left):
             raise TookTooLong
-        exchange: Future[Answer] = Future()
+        exchange: Future[_Result] = Future()
         with self._changing:
             self._waiting.add(exchange)
 
@@ -107,6 +116,7 @@ class HttpClient:
                 with self._changing:
                     self._waiting.discard(exchange)
                     self._close_if_idle()
+                    self._changing.notify_all()
 
         threading.Thread(target=contextvars.copy_context().run, args=(run,), name="outgoing", daemon=True).start()
         try:
@@ -115,7 +125,7 @@ class HttpClient:
             raise TookTooLong from None
 
 
-def _end(exchange: Future[Answer], work: Callable[[], Answer]) -> None:
+def _end(exchange: Future[_Result], work: Callable[[], _Result]) -> None:
     """Do the work and say what came of it, unless the client was closed meanwhile."""
     try:
         answer = work()
@@ -139,6 +149,14 @@ def post(url: str, body: bytes, headers: Mapping[str, str], *, deadline: float, 
         client.close()
 
 
+def base_url_fault(url: str) -> str | None:
+    """What is wrong with a URL that requests are to start with, None when nothing is."""
+    try:
+        return None if _is_http(httpx.URL(url)) else "InvalidURL"
+    except (httpx.InvalidURL, ValueError, TypeError):
+        return "InvalidURL"
+
+
 def _request(http: httpx.Client, method: str, url: str, headers: Mapping[str, str], body: bytes) -> httpx.Request:
     try:
         request = http.build_request(
@@ -146,9 +164,13 @@ def _request(http: httpx.Client, method: str, url: str, headers: Mapping[str, st
         )
     except (httpx.InvalidURL, ValueError, TypeError) as error:
         raise CannotSend(type(error).__name__) from None
-    if request.url.scheme not in {"http", "https"} or not request.url.host:
+    if not _is_http(request.url):
         raise CannotSend("InvalidURL")
     return request
+
+
+def _is_http(url: httpx.URL) -> bool:
+    return url.scheme in {"http", "https"} and bool(url.host) and (url.port or 0) <= _HIGHEST_PORT
 
 
 def _exchange(http: httpx.Client, request: httpx.Request, deadline: float, cap: int) -> Answer:
@@ -198,13 +220,13 @@ class _BoundedTransport(httpx.HTTPTransport):
     httpx has no parameter for the network of its pool, so that the pool is made here, as httpx makes it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, network: BoundedNetwork) -> None:
         super().__init__(verify=_trusted(), trust_env=False)
         self._pool = httpcore.ConnectionPool(
             ssl_context=_trusted(),
             max_connections=None,
             keepalive_expiry=_KEEP_ALIVE,
-            network_backend=BoundedNetwork(),
+            network_backend=network,
         )
 
 

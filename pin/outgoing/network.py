@@ -3,12 +3,15 @@
 An exchange runs on one thread from its first byte to its last, so its bounds are that thread's (A4, A60).
 """
 
+import contextlib
+import socket
 import ssl
 import threading
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
+from weakref import WeakSet
 
 import httpcore
 from httpcore import SOCKET_OPTION
@@ -62,27 +65,40 @@ def _bounds() -> Bounds:
     return bounds
 
 
-class _BoundedStream(httpcore.NetworkStream):
+class BoundedStream(httpcore.NetworkStream):
+    """A connection whose reads and writes keep the bounds of the thread's exchange."""
+
     def __init__(self, inner: httpcore.NetworkStream) -> None:
         self._inner = inner
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        """At most `max_bytes` of what comes."""
         bounds = _bounds()
         return bounds.count(self._inner.read(max_bytes, bounds.time_left(timeout)))
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        """All of `buffer`; an empty one ends a request."""
         self._inner.write(buffer, _bounds().time_left(timeout))
 
     def close(self) -> None:
+        """End the connection."""
         self._inner.close()
+
+    def cut(self) -> None:
+        """Wake the thread that reads, which then closes: closed under it, the socket might be another's by then."""
+        with contextlib.suppress(OSError):
+            self._inner.get_extra_info("socket").shutdown(socket.SHUT_RDWR)
 
     def start_tls(
         self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
     ) -> httpcore.NetworkStream:
+        """The connection under TLS."""
         left = _bounds().time_left(timeout)
-        return _BoundedStream(self._inner.start_tls(ssl_context, server_hostname, left))
+        self._inner = self._inner.start_tls(ssl_context, server_hostname, left)
+        return self
 
     def get_extra_info(self, info: str) -> Any:
+        """What httpcore asks of its own streams."""
         return self._inner.get_extra_info(info)
 
 
@@ -95,6 +111,9 @@ class BoundedNetwork(httpcore.NetworkBackend):
 
     def __init__(self) -> None:
         self._inner = httpcore.SyncBackend()
+        self._open: WeakSet[BoundedStream] = WeakSet()
+        self._changing = threading.Lock()
+        self._cut = False
 
     def connect_tcp(
         self,
@@ -106,4 +125,18 @@ class BoundedNetwork(httpcore.NetworkBackend):
     ) -> httpcore.NetworkStream:
         """A connection by the deadline, unless the name's resolver hangs."""
         left = _bounds().time_left(timeout)
-        return _BoundedStream(self._inner.connect_tcp(host, port, left, local_address, socket_options))
+        stream = BoundedStream(self._inner.connect_tcp(host, port, left, local_address, socket_options))
+        with self._changing:
+            self._open.add(stream)
+            cut = self._cut
+        if cut:
+            stream.cut()
+        return stream
+
+    def cut(self) -> None:
+        """Cut every connection, and each that is still to come: whoever reads one meets its end."""
+        with self._changing:
+            self._cut = True
+            streams = list(self._open)
+        for stream in streams:
+            stream.cut()

@@ -3,20 +3,20 @@
 Every call has a total deadline, not a limit a read (A4).
 """
 
-import asyncio
-import time
 from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from typing import Any, TypeVar
 from uuid import UUID
 
-import aiohttp
-import httpx
 import msgspec
 
-from pin.outgoing.detach import DETACH, DetachCall, detach
-from pin.outgoing.exchange import NETWORK, TIMEOUT, Answer, Exchange, Operation
+from pin.outgoing.client import Answer
+from pin.outgoing.detach import DetachBatch, DetachCall
+from pin.outgoing.errors import OutgoingError, TookTooLong
+from pin.outgoing.exchange import Exchange, side_by_side
+from pin.outgoing.operations import CREATE, GET, LIST, Operation
 from pin.outgoing.tokens import TokenError, TokenSource
+from pin.outgoing.wire import Wire
 from pin.rules.contract import (
     SNAPSHOT_PATH,
     SNAPSHOTS_PATH,
@@ -25,9 +25,8 @@ from pin.rules.contract import (
     Snapshot,
     SnapshotPage,
 )
-from pin.rules.outbox import ErrorClass, Reply, Verdict
+from pin.rules.outbox import ErrorClass, Reply
 from pin.rules.replies import is_json
-from pin.telemetry import metrics
 
 T = TypeVar("T")
 
@@ -47,16 +46,6 @@ class SnapshotRefused(Exception):  # noqa: N818 - an answer, not a fault
         self.code = code
 
 
-_CREATE = Operation("create", "POST", SNAPSHOTS_PATH)
-_GET = Operation("get", "GET", SNAPSHOT_PATH)
-_LIST = Operation("list", "GET", SNAPSHOTS_PATH)
-metrics.declare(
-    metrics.CLIENT_SECONDS,
-    [operation.name for operation in (_CREATE, _GET, _LIST, DETACH)],
-    ["2xx", "4xx", "5xx", NETWORK, TIMEOUT],
-)
-
-
 def never() -> bool:
     """Nobody asks to stop."""
     return False
@@ -66,11 +55,18 @@ class SelectionsClient:
     """Thread-safe; opens nothing before its first call. `concurrency` bounds the calls in flight of one batch."""
 
     def __init__(self, base_url: str, tokens: TokenSource, *, concurrency: int = 20, connections: int = 200) -> None:
-        self._exchange = Exchange(base_url, tokens, concurrency=concurrency, connections=connections)
+        self._tokens = tokens
+        self._concurrency = concurrency
+        self._exchange = Exchange(base_url, tokens, connections=connections)
+        self._wire = Wire(base_url, {"accept-encoding": "identity", "content-type": "application/json"})
 
     def close(self) -> None:
-        """End the loop's thread and its connections. Calls in flight end with an error."""
+        """End the calls in flight with an error, the connections and the loop's thread.
+
+        Closed stays closed (A48): a later call answers an error, a later batch makes none. May be repeated.
+        """
         self._exchange.close()
+        self._wire.close()
 
     def detach_all(
         self,
@@ -80,29 +76,19 @@ class SelectionsClient:
         deadline: float,
         stopping: Callable[[], bool] = never,
     ) -> list[Reply | None]:
-        """Make the calls; answers in their order, None for a call that was not started.
+        """Make the calls; answers in their order, None for a call that was not made.
 
-        None is started once `stopping()` holds, the monotonic `deadline` has passed, or a call met 401 or 403, which
-        would meet every other as well (G3). A call on the wire ends by `call_timeout` and by `deadline`, and has a
-        reply whatever happens (A6).
+        None is made once `stopping()` holds, the monotonic `deadline` has passed, the client is closed, or a call met
+        401 or 403, which would meet every other as well (G3). A call on the wire ends by `call_timeout` and by
+        `deadline`, and has a reply whatever happens (A6); the caller has its answers by then, whatever the loop, the
+        resolver or the other side does (A60).
         """
-        limit = call_timeout.total_seconds()
-
-        async def all_calls() -> list[Reply | None]:
-            refused = asyncio.Event()
-
-            async def one(call: DetachCall) -> Reply | None:
-                left = deadline - time.monotonic()
-                if refused.is_set() or left <= 0 or stopping():
-                    return None
-                reply = await detach(self._exchange, call, min(limit, left))
-                if reply.verdict is Verdict.REFUSED:
-                    refused.set()
-                return reply
-
-            return await self._exchange.side_by_side(one, calls)
-
-        return self._exchange.run(all_calls)
+        if not calls:
+            return []
+        batch = DetachBatch(
+            self._wire, self._tokens, calls, call_timeout=call_timeout, deadline=deadline, stopping=stopping
+        )
+        return batch.run(self._concurrency)
 
     def create_snapshots(self, requests: Sequence[CreateSnapshotRequest], *, deadline: float) -> list[Snapshot]:
         """Create these snapshots, ids chosen by the caller (G13); answers in order.
@@ -111,8 +97,8 @@ class SelectionsClient:
         snapshots may exist then, or come to exist later.
         """
 
-        async def one(request: CreateSnapshotRequest) -> Snapshot:
-            answer = await self._answer_by(deadline, _CREATE, SNAPSHOTS_PATH, _ENCODER.encode(request))
+        def one(request: CreateSnapshotRequest) -> Snapshot:
+            answer = self._answer_by(deadline, CREATE, SNAPSHOTS_PATH, _ENCODER.encode(request))
             if answer.status in {200, 201}:
                 snapshot = _decoded(answer, Snapshot)
                 if snapshot is not None and snapshot.snapshot_id == request.snapshot_id:
@@ -123,28 +109,28 @@ class SelectionsClient:
                 raise SnapshotRefused(request.snapshot_id, code)
             raise SelectionsUnavailable(f"HTTP {answer.status}")
 
-        return self._exchange.run(lambda: self._exchange.side_by_side(one, requests))
+        return side_by_side(one, requests, self._concurrency)
 
     def get_snapshots(self, ids: Iterable[UUID], *, deadline: float) -> dict[UUID, Snapshot]:
         """These snapshots, in any status; what is unknown or cannot be had by the monotonic `deadline` is absent."""
 
-        async def one(snapshot_id: UUID) -> Snapshot | None:
+        def one(snapshot_id: UUID) -> Snapshot | None:
             try:
-                answer = await self._answer_by(deadline, _GET, SNAPSHOT_PATH.replace("{id}", str(snapshot_id)))
+                answer = self._answer_by(deadline, GET, SNAPSHOT_PATH.replace("{id}", str(snapshot_id)))
             except SelectionsUnavailable:
                 return None
             snapshot = _decoded(answer, Snapshot) if answer.status == 200 else None  # noqa: PLR2004
             return snapshot if snapshot is not None and snapshot.snapshot_id == snapshot_id else None
 
         wanted = list(dict.fromkeys(ids))
-        found = self._exchange.run(lambda: self._exchange.side_by_side(one, wanted)) if wanted else []
+        found = side_by_side(one, wanted, self._concurrency)
         return {snapshot.snapshot_id: snapshot for snapshot in found if snapshot is not None}
 
     def find_snapshots(self, ids: Iterable[UUID], *, deadline: float) -> dict[UUID, Snapshot | None]:
         """These snapshots; None for one that selections says it does not have. Raises SelectionsUnavailable."""
 
-        async def one(snapshot_id: UUID) -> Snapshot | None:
-            answer = await self._answer_by(deadline, _GET, SNAPSHOT_PATH.replace("{id}", str(snapshot_id)))
+        def one(snapshot_id: UUID) -> Snapshot | None:
+            answer = self._answer_by(deadline, GET, SNAPSHOT_PATH.replace("{id}", str(snapshot_id)))
             if answer.status == 404 and _code_of(answer) == ErrorCode.SELECTIONS_SNAPSHOT_NOT_FOUND:  # noqa: PLR2004
                 return None
             if answer.status != 200:  # noqa: PLR2004
@@ -155,33 +141,28 @@ class SelectionsClient:
             return snapshot
 
         wanted = list(dict.fromkeys(ids))
-        found = self._exchange.run(lambda: self._exchange.side_by_side(one, wanted)) if wanted else []
+        found = side_by_side(one, wanted, self._concurrency)
         return dict(zip(wanted, found, strict=True))
 
     def list_snapshots(self, *, after: UUID | None, limit: int, deadline: float) -> SnapshotPage:
         """A page of all the snapshots by their ids, those after `after`. Raises SelectionsUnavailable."""
+        query = f"?limit={limit}" + (f"&after={after}" if after else "")
+        answer = self._answer_by(deadline, LIST, SNAPSHOTS_PATH + query)
+        if answer.status != 200:  # noqa: PLR2004
+            raise SelectionsUnavailable(f"HTTP {answer.status}")
+        found = _decoded(answer, SnapshotPage)
+        if found is None:
+            raise SelectionsUnavailable(ErrorClass.INVALID_RESPONSE)
+        return found
 
-        async def page() -> SnapshotPage:
-            query = f"?limit={limit}" + (f"&after={after}" if after else "")
-            answer = await self._answer_by(deadline, _LIST, SNAPSHOTS_PATH + query)
-            if answer.status != 200:  # noqa: PLR2004
-                raise SelectionsUnavailable(f"HTTP {answer.status}")
-            found = _decoded(answer, SnapshotPage)
-            if found is None:
-                raise SelectionsUnavailable(ErrorClass.INVALID_RESPONSE)
-            return found
-
-        return self._exchange.run(page)
-
-    async def _answer_by(self, deadline: float, operation: Operation, path: str, body: bytes = b"") -> Answer:
+    def _answer_by(self, deadline: float, operation: Operation, path: str, body: bytes = b"") -> Answer:
         try:
-            async with asyncio.timeout(max(0.0, deadline - time.monotonic())):
-                return await self._exchange.answer(operation, path, body)
-        except TimeoutError as error:
+            return self._exchange.answer(operation, path, body, deadline=deadline)
+        except TookTooLong as error:
             raise SelectionsUnavailable(ErrorClass.TIMEOUT) from error
         except TokenError as error:
             raise SelectionsUnavailable(ErrorClass.CREDENTIAL) from error
-        except (httpx.HTTPError, httpx.InvalidURL, aiohttp.ClientError, OSError, ValueError) as error:
+        except OutgoingError as error:
             raise SelectionsUnavailable(ErrorClass.NETWORK) from error
 
 

@@ -28,26 +28,37 @@ class _Coded(msgspec.Struct):
 
 
 def read_detach_reply(
-    snapshot_id: UUID, status: int, media_type: str, body: bytes, retry_after: Sequence[str], now: datetime
+    snapshot_id: UUID,
+    status: int,
+    media_type: str,
+    body: bytes,
+    retry_after: Sequence[str],
+    now: datetime,
+    duration: timedelta = timedelta(0),
 ) -> Reply:
     """The meaning of one detach answer.
 
-    `media_type` is the Content-Type header as it came, `body` the raw content,
-    `retry_after` every value of that header. Success is 200 with the contract's JSON for this snapshot (G4); permanent
+    `media_type` is the Content-Type header as it came, `body` the raw content, `retry_after` every value of that
+    header, `duration` what the call took. Success is 200 with the contract's JSON for this snapshot (G4); permanent
     is only what carries the contract's own code (G3); the rest is transient. Raises nothing.
     """
     if status == _SUCCESS:
         if _is_detached(snapshot_id, media_type, body):
-            return Reply(Verdict.DETACHED, http_status=status)
-        return Reply(Verdict.TRANSIENT, ErrorClass.INVALID_RESPONSE, http_status=status)
+            return Reply(Verdict.DETACHED, http_status=status, duration=duration)
+        return Reply(Verdict.TRANSIENT, ErrorClass.INVALID_RESPONSE, http_status=status, duration=duration)
     code = _code(media_type, body)
     if verdict := _PERMANENT.get((status, code or "")):
-        return Reply(verdict, f"HTTP {status} {code}", http_status=status)
+        return Reply(verdict, f"HTTP {status} {code}", http_status=status, duration=duration)
     if 200 < status < 300:  # noqa: PLR2004 - the class of success, of which the contract knows 200 alone
-        return Reply(Verdict.TRANSIENT, ErrorClass.INVALID_RESPONSE, http_status=status)
-    verdict = Verdict.REFUSED if status in _SAME_FOR_EVERY_ROW else Verdict.TRANSIENT
+        return Reply(Verdict.TRANSIENT, ErrorClass.INVALID_RESPONSE, http_status=status, duration=duration)
+    verdict = Verdict.REFUSED if same_for_every_row(status) else Verdict.TRANSIENT
     wait = read_retry_after(retry_after, now) if status in _ASKS_TO_WAIT else None
-    return Reply(verdict, f"HTTP {status}", http_status=status, retry_after=wait)
+    return Reply(verdict, f"HTTP {status}", http_status=status, retry_after=wait, duration=duration)
+
+
+def same_for_every_row(status: int) -> bool:
+    """Whether an answer of this status would meet every other call as well: 401 and 403 (G3)."""
+    return status in _SAME_FOR_EVERY_ROW
 
 
 def read_retry_after(values: Sequence[str], now: datetime) -> timedelta | None:

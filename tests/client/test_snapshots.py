@@ -59,7 +59,7 @@ def test_creating_sends_the_contracts_request_and_answers_in_order(
     assert [snapshot.snapshot_id.int for snapshot in made] == list(range(1, 31))
     assert made[0].status is SnapshotStatus.ACTIVE
     assert made[0].content.items == ["a"]
-    call = fake.calls[0]
+    (call,) = [call for call in fake.calls if call.json()["snapshotId"] == str(UUID(int=1))]
     assert (call.method, call.path) == ("POST", "/api/v1/internal/snapshots")
     assert call.json() == {
         "snapshotId": str(UUID(int=1)),

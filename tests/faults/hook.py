@@ -2,7 +2,7 @@
 
 A border is a moment at which the world outside has just learned something or is about to: a statement of SQL before it
 is sent and after it is answered, a commit before and after, an HTTP request before it is sent, once it is on the wire,
-and when its reply has come. `install` wraps the libraries' own classes in this process.
+and when its reply has come. `install` wraps classes in this process: the libraries', and those of the two ways out.
 """
 
 import asyncio
@@ -13,8 +13,10 @@ from functools import wraps
 from typing import Any
 
 import psycopg
-from aiohttp.http_writer import StreamWriter
-from httpx_aiohttp import AiohttpTransport
+
+from pin.outgoing.client import HttpClient
+from pin.outgoing.network import BoundedStream
+from pin.outgoing.wire import Wire
 
 SENT = "http sent"
 
@@ -85,11 +87,12 @@ class Borders:
 
 
 def install(borders: Borders) -> None:
-    """Wrap psycopg and the transport of the HTTP client, at their classes, for the rest of this process's life."""
+    """Wrap psycopg and the two HTTP clients, at their classes, for the rest of this process's life."""
     _around(psycopg.Cursor, "execute", "sql before", "sql after", borders, _statement)
     _around(psycopg.Cursor, "executemany", "sql before", "sql after", borders, _statement)
     _around(psycopg.Connection, "commit", "commit before", "commit after", borders, _nothing)
-    _around_requests(borders)
+    _around_hot_requests(borders)
+    _around_other_requests(borders)
 
 
 def _around(
@@ -110,24 +113,42 @@ def _around(
     setattr(owner, name, crossing)
 
 
-def _around_requests(borders: Borders) -> None:
-    handle, write_eof = AiohttpTransport.handle_async_request, StreamWriter.write_eof
+def _around_hot_requests(borders: Borders) -> None:
+    post = Wire.post
 
-    @wraps(handle)
-    async def exchange(self: Any, request: Any) -> Any:
-        what = f"{request.method} {request.url.path.rpartition('/')[2]}"
+    @wraps(post)
+    async def exchange(self: Wire, path: str, *args: Any, **kwargs: Any) -> Any:
+        what = f"POST {path.rpartition('/')[2]}"
         await borders.cross_async("http before", what)
-        response = await handle(self, request)
-        await borders.cross_async("http reply", f"{what} {response.status_code}")
-        return response
-
-    @wraps(write_eof)
-    async def sent(self: Any, chunk: bytes = b"") -> None:
-        await write_eof(self, chunk)
+        asking = asyncio.ensure_future(post(self, path, *args, **kwargs))
+        await asyncio.sleep(0)  # it is reqwest's now, which writes on a thread of its own
         await borders.cross_async(SENT)
+        answer = await asking
+        await borders.cross_async("http reply", f"{what} {answer.status}")
+        return answer
 
-    for owner, wrapped in ((AiohttpTransport, exchange), (StreamWriter, sent)):
-        setattr(owner, wrapped.__name__, wrapped)
+    Wire.post = exchange  # type: ignore[method-assign]
+
+
+def _around_other_requests(borders: Borders) -> None:
+    ask, write = HttpClient.ask, BoundedStream.write
+
+    @wraps(ask)
+    def exchange(self: HttpClient, method: str, url: str, **kwargs: Any) -> Any:
+        what = f"{method} {url.partition('?')[0].rpartition('/')[2]}"
+        borders.cross("http before", what)
+        answer = ask(self, method, url, **kwargs)
+        borders.cross("http reply", f"{what} {answer.status}")
+        return answer
+
+    @wraps(write)
+    def sent(self: BoundedStream, buffer: bytes, timeout: float | None = None) -> None:
+        write(self, buffer, timeout)
+        if not buffer:  # how httpcore ends a request
+            borders.cross(SENT)
+
+    HttpClient.ask = exchange  # type: ignore[method-assign]
+    BoundedStream.write = sent  # type: ignore[method-assign]
 
 
 def _statement(_: object, query: object, *__: object) -> str | None:
