@@ -8,6 +8,9 @@ import asyncio
 import contextlib
 import http
 import json
+import socket
+import ssl
+import struct
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
@@ -67,7 +70,18 @@ class Close:
     """The server ends the connection."""
 
 
-Script: TypeAlias = Sequence[bytes | Pause | Gate | Close]
+class Reset:
+    """The server resets the connection: what it has not sent is lost, and the other side learns of it at once."""
+
+
+@dataclass(frozen=True)
+class Endless:
+    """The server sends this again and again, as fast as it is read, until the connection or the test ends."""
+
+    piece: bytes
+
+
+Script: TypeAlias = Sequence[bytes | Pause | Gate | Close | Reset | Endless]
 
 
 def reply(
@@ -115,14 +129,21 @@ class FakeSelections:
     block: a script that waits holds a Gate. `calls` has every request in the order of arrival.
     """
 
-    def __init__(self, answer: Callable[[Call], Script] = detached, port: int = 0) -> None:
+    def __init__(
+        self,
+        answer: Callable[[Call], Script] = detached,
+        port: int = 0,
+        *,
+        host: str = "127.0.0.1",
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
         self.answer = answer
         self.calls: list[Call] = []
         self.in_flight = 0
         self.most_in_flight = 0
         self.connections = 0
         self.open_connections = 0
-        self._port = port
+        self._port, self._host, self._tls = port, host, tls
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), name="fake-selections", daemon=True)
         self._started = threading.Event()
         self._loop: asyncio.AbstractEventLoop
@@ -131,7 +152,8 @@ class FakeSelections:
     @property
     def url(self) -> str:
         """The base URL, without a slash at its end."""
-        return f"http://127.0.0.1:{self._port}"
+        host = f"[{self._host}]" if ":" in self._host else self._host
+        return f"{'https' if self._tls else 'http'}://{host}:{self._port}"
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -160,7 +182,7 @@ class FakeSelections:
             serving.add(task)
             task.add_done_callback(serving.discard)
 
-        server = await asyncio.start_server(connected, "127.0.0.1", self._port)
+        server = await asyncio.start_server(connected, self._host, self._port, ssl=self._tls)
         self._port = server.sockets[0].getsockname()[1]
         self._started.set()
         await self._stopped.wait()
@@ -195,12 +217,20 @@ class FakeSelections:
             if isinstance(step, bytes):
                 writer.write(step)
                 await writer.drain()
+            elif isinstance(step, Endless):
+                while not self._stopped.is_set() and not writer.is_closing():
+                    writer.write(step.piece)
+                    await writer.drain()
             elif isinstance(step, Gate):
                 await step.passed()
             elif isinstance(step, Pause):
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._stopped.wait(), step.seconds)
             else:
+                if isinstance(step, Reset):
+                    linger = struct.pack("ii", 1, 0)
+                    writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+                    writer.transport.abort()
                 return False
         return True
 

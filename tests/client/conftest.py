@@ -39,7 +39,9 @@ class Tokens:
 
 
 class MakeClient(Protocol):
-    def __call__(self, *, url: str | None = None, concurrency: int = 20) -> SelectionsClient: ...
+    def __call__(
+        self, *, url: str | None = None, concurrency: int = 20, tokens: "Tokens | None" = None
+    ) -> SelectionsClient: ...
 
 
 @pytest.fixture
@@ -58,9 +60,11 @@ def make_client(fake: FakeSelections, tokens: Tokens) -> Iterator[MakeClient]:
     """`make_client(url=…, concurrency=…)`; each client is closed after the test and leaves no thread."""
     made: list[SelectionsClient] = []
 
-    def make(*, url: str | None = None, concurrency: int = 20) -> SelectionsClient:
+    own = tokens
+
+    def make(*, url: str | None = None, concurrency: int = 20, tokens: Tokens | None = None) -> SelectionsClient:
         # Structurally a TokenSource: the client asks it for nothing but these three.
-        made.append(SelectionsClient(fake.url if url is None else url, tokens, concurrency=concurrency))
+        made.append(SelectionsClient(fake.url if url is None else url, tokens or own, concurrency=concurrency))
         return made[-1]
 
     yield make
