@@ -21,7 +21,7 @@ from sqlalchemy import Connection
 
 from actors.consumer import Consumption, LeaseConsumer, enqueue_channel
 from actors.outcomes import Delivery, Held, Outcomes, connect
-from db.errors import is_away
+from db.errors import describe, is_passing
 from pin.telemetry.pulse import Pulse
 
 POSTGRES_NAME_BYTES = 63
@@ -178,13 +178,13 @@ class DetachBroker(PostgresBroker):  # type: ignore[misc]  # dramatiq-pg has no 
         return not isinstance(message, Delivery) or self._configured()[1].renew(message)
 
     def after_failure(self, message: MessageProxy, error: BaseException) -> None:
-        """An actor failed. When that was the database's absence, the message is left to its lease, not rejected (A24).
+        """An actor failed. When that was a database that could not serve, the message is left to its lease (A24, A46).
 
         Whoever takes it then delivers it under the attempt it was claimed for, so that a restart of the database costs
         no attempt. The limit of deliveries bounds the repeats.
         """
-        if isinstance(message, Delivery) and is_away(error):
-            log.warning("message left to its lease", message_id=message.message_id, error=type(error).__name__)
+        if isinstance(message, Delivery) and is_passing(error):
+            log.warning("message left to its lease", message_id=message.message_id, error=describe(error))
             message.abandoned = True
 
     def begin_work(self, worker_threads: int) -> None:

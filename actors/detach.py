@@ -36,6 +36,7 @@ def deliver_batch(run_id: str, claimed: list[list[Any]], trace: dict[str, str]) 
                 announce=announce,
                 stopping=detach_broker.draining.is_set,
                 worker=worker.worker,
+                caution=worker.caution,
             )
     finally:
         detach(token)

@@ -22,7 +22,7 @@ from pin.access.machine_tokens import MachineTokens
 from pin.config.faults import EXIT_BAD_SETTINGS, SettingsError
 from pin.config.loading import load_settings
 from pin.config.settings import Settings
-from pin.job.delivery import policy_of
+from pin.job.delivery import Caution, policy_of
 from pin.lifeline import tie_to_parent
 from pin.outgoing.selections import SelectionsClient
 from pin.rules.outbox import Policy
@@ -45,6 +45,7 @@ class WorkerContext:
     client: SelectionsClient
     policy: Policy
     worker: str
+    caution: Caution
 
     @property
     def calls_limit(self) -> timedelta:
@@ -87,6 +88,7 @@ def open_context(settings: Settings) -> WorkerContext:
         ),
         policy=policy_of(settings.retry),
         worker=f"{socket.gethostname()}:{os.getpid()}",
+        caution=Caution(),
     )
     _context[:] = [opened]
     return opened

@@ -44,8 +44,8 @@ class Clock:
 
 
 @contextmanager
-def wall_clock_at(moment: str) -> Iterator[Clock]:
-    """Freeze the wall clock at `moment` (ISO 8601, UTC); threads started before and after see it alike."""
+def wall_clock_at(moment: str | datetime) -> Iterator[Clock]:
+    """Freeze the wall clock at `moment` (a string is ISO 8601, UTC); threads started before and after see it alike."""
     freezer = freezegun.api.freeze_time(moment, real_asyncio=True, ignore=_IGNORE)
     frozen = freezer.start()
     try:

@@ -48,8 +48,11 @@ _STILL_CLAIMED = text(f"""
 """)
 
 _LOCK = text(f"""
-    SELECT {COLUMNS} FROM news.snapshot_detach_outbox WHERE id = ANY(CAST(:ids AS uuid[])) ORDER BY id FOR UPDATE
+    SELECT {COLUMNS}, CAST(pg_current_xact_id() AS text) AS transaction FROM news.snapshot_detach_outbox
+    WHERE id = ANY(CAST(:ids AS uuid[])) ORDER BY id FOR UPDATE
 """)
+
+_STATUS = text("SELECT pg_xact_status(CAST(:transaction AS xid8))")
 
 # The rows are locked and decided upon as they stand, so the version read is the version written over; naming it once
 # more keeps the statement safe by itself.
@@ -58,13 +61,16 @@ _APPLY = text("""
         status = d.status,
         version = o.version + 1,
         outcome_due = false,
-        last_error = d.error,
-        next_attempt_at = GREATEST(o.next_attempt_at, d.not_before),
+        attempts = o.attempts - CASE WHEN d.given_back THEN 1 ELSE 0 END,
+        last_error = CASE WHEN d.given_back THEN o.last_error ELSE d.error END,
+        next_attempt_at = CASE WHEN d.given_back THEN COALESCE(o.claimed_from, o.next_attempt_at)
+                               ELSE GREATEST(o.next_attempt_at, d.not_before) END,
+        claimed_from = NULL,
         updated_at = :now
     FROM unnest(
         CAST(:ids AS uuid[]), CAST(:versions AS bigint[]), CAST(:statuses AS text[]), CAST(:errors AS text[]),
-        CAST(:not_before AS timestamptz[])
-    ) AS d (id, version, status, error, not_before)
+        CAST(:not_before AS timestamptz[]), CAST(:given_back AS boolean[])
+    ) AS d (id, version, status, error, not_before, given_back)
     WHERE o.id = d.id AND o.version = d.version AND o.status <> 'Done'
 """)
 
@@ -83,6 +89,7 @@ _STATUS_AFTER = {
     OutcomeKind.SUCCEEDED: "Done",
     OutcomeKind.RETRIED: "Pending",
     OutcomeKind.QUARANTINED: "Quarantined",
+    OutcomeKind.NOT_CALLED: "Pending",
 }
 
 
@@ -94,9 +101,24 @@ def still_claimed(connection: Connection, claimed: Sequence[Claimed]) -> list[En
     return [entry_of(row) for row in rows]
 
 
-def lock(connection: Connection, ids: Sequence[UUID]) -> dict[UUID, Entry]:
-    """The entries as they stand, row-locked in id order (G21). Absent: removed meanwhile."""
-    return {row.id: entry_of(row) for row in connection.execute(_LOCK, {"ids": sorted(ids)})}
+@dataclass(frozen=True, slots=True)
+class Locked:
+    """The entries as they stand, row-locked, and the transaction's number: whether it was committed can be asked."""
+
+    entries: dict[UUID, Entry]
+    transaction: str | None
+
+
+def lock(connection: Connection, ids: Sequence[UUID]) -> Locked:
+    """Lock the entries in id order (G21). Absent ones were removed meanwhile."""
+    rows = connection.execute(_LOCK, {"ids": sorted(ids)}).all()
+    return Locked({row.id: entry_of(row) for row in rows}, rows[0].transaction if rows else None)
+
+
+def was_committed(connection: Connection, transaction: str) -> bool | None:
+    """Whether that transaction was committed, None while it is still under way (A47)."""
+    status = connection.execute(_STATUS, {"transaction": transaction}).scalar()
+    return None if status == "in progress" else status == "committed"
 
 
 def apply(connection: Connection, decided: Sequence[Decided], now: datetime) -> None:
@@ -115,6 +137,7 @@ def apply(connection: Connection, decided: Sequence[Decided], now: datetime) -> 
             "statuses": [_STATUS_AFTER[d.outcome.kind] for d in moving],
             "errors": [d.outcome.error for d in moving],
             "not_before": [d.outcome.not_before for d in moving],
+            "given_back": [d.outcome.kind is OutcomeKind.NOT_CALLED for d in moving],
             "now": now,
         },
     )
@@ -123,7 +146,7 @@ def apply(connection: Connection, decided: Sequence[Decided], now: datetime) -> 
 
 
 def keep_history(connection: Connection, decided: Sequence[Decided], origin: AttemptOrigin, now: datetime) -> None:
-    """One row an answer, late ones as well; one statement."""
+    """One row an answer, late ones as well, and one an entry that was given back; one statement."""
     if not decided:
         return
     connection.execute(

@@ -112,6 +112,8 @@ _LOCK = text(f"""
     WHERE id = ANY(CAST(:ids AS uuid[])) ORDER BY id FOR UPDATE
 """)
 
+_LOCK_FREE = text(f"{_LOCK.text} SKIP LOCKED")
+
 _LIST = text(f"""
     SELECT {COLUMNS}, last_error, updated_at FROM news.snapshot_detach_outbox
     WHERE status = 'Quarantined' ORDER BY updated_at, id LIMIT :limit
@@ -180,9 +182,11 @@ def silent_events(connection: Connection, *, before: datetime) -> list[UUID]:
     return [row.id for row in connection.execute(_SILENT, {"before": before, "queue": ALERT_QUEUE})]
 
 
-def lock_entries(connection: Connection, ids: Sequence[UUID]) -> dict[UUID, tuple[Entry, str | None]]:
-    """The entries with their last_error, row-locked in id order (G21)."""
-    rows = connection.execute(_LOCK, {"ids": sorted(ids)})
+def lock_entries(
+    connection: Connection, ids: Sequence[UUID], *, skip_locked: bool = False
+) -> dict[UUID, tuple[Entry, str | None]]:
+    """The entries with their last_error, row-locked in id order (G21); without those that others hold if asked so."""
+    rows = connection.execute(_LOCK_FREE if skip_locked else _LOCK, {"ids": sorted(ids)})
     return {row.id: (entry_of(row), row.last_error) for row in rows}
 
 

@@ -3,7 +3,8 @@
 (none)      freeze   -> Previewed   the set is fixed: these entries at these versions
 Previewed   start    -> Completed   all of it at once
 Previewed   start    -> Canary      its first few; the rest waits for what becomes of them
-Canary      advance  -> Completed   every one of the few is Done: the rest was re-enqueued
+Canary      advance  -> Canary      none of the few was delivered, for they had changed meanwhile: some more go ahead
+Canary      advance  -> Completed   the few are over and one of them was delivered: the rest was re-enqueued
 Canary      advance  -> Stopped     one of the few failed again, or an operator said so: the rest stays
 """
 
@@ -57,9 +58,13 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What became of a plan's canary: how many are Done, how many failed again (and with what), how many wait."""
+    """What became of a plan's canary: how many are Done, how many failed again (and with what), how many wait.
+
+    `delivered` counts those that are Done by a call since the requeue: what is Done otherwise proves nothing (A45).
+    """
 
     done: int
+    delivered: int
     failed: int
     waiting: int
     error: str | None
@@ -100,6 +105,10 @@ _MOVE = text("""
 _STANDING = text("""
     SELECT
         count(*) FILTER (WHERE o.status = 'Done') AS done,
+        count(*) FILTER (WHERE o.status = 'Done' AND EXISTS (
+            SELECT FROM news.snapshot_detach_attempt s
+            WHERE s.entry_id = c.entry_id AND s.entry_version > c.version AND s.outcome = 'Succeeded'
+        )) AS delivered,
         count(*) FILTER (WHERE o.status <> 'Done' AND (o.status = 'Quarantined' OR f.outcome IS NOT NULL)) AS failed,
         count(*) FILTER (WHERE o.status = 'Pending' AND f.outcome IS NULL) AS waiting,
         min(coalesce(f.error, o.last_error)) FILTER (WHERE o.status = 'Quarantined' OR f.outcome IS NOT NULL) AS error
@@ -110,6 +119,14 @@ _STANDING = text("""
         WHERE a.entry_id = c.entry_id AND a.entry_version > c.version AND a.outcome IN ('Retried', 'Quarantined')
         ORDER BY a.id LIMIT 1
     ) f ON true
+""")
+
+_AS_FROZEN = text("""
+    SELECT EXISTS (
+        SELECT FROM unnest(CAST(:ids AS uuid[]), CAST(:versions AS bigint[])) AS c (entry_id, version)
+        JOIN news.snapshot_detach_outbox o ON o.id = c.entry_id AND o.version = c.version
+        WHERE o.status = 'Quarantined'
+    )
 """)
 
 
@@ -162,10 +179,17 @@ def standing(connection: Connection, frozen: Sequence[Frozen]) -> Standing:
 
 
 def requeue_frozen(
-    connection: Connection, frozen: Sequence[Frozen], *, actor: str, reason: str, plan_id: UUID | None, now: datetime
+    connection: Connection,
+    frozen: Sequence[Frozen],
+    *,
+    actor: str,
+    reason: str,
+    plan_id: UUID | None,
+    now: datetime,
+    skip_locked: bool = False,
 ) -> set[UUID]:
     """Re-enqueue those that are still Quarantined at their version, each with an audit row (G21). Answers which."""
-    found = quarantine.lock_entries(connection, [one.entry_id for one in frozen])
+    found = quarantine.lock_entries(connection, [one.entry_id for one in frozen], skip_locked=skip_locked)
     same = [one.entry_id for one in frozen if one.entry_id in found and found[one.entry_id][0].version == one.version]
     moved = quarantine.requeue(connection, same, now) if same else set()
     rows = [
@@ -187,15 +211,23 @@ def requeue_frozen(
 
 
 def start(connection: Connection, plan: Plan, *, canary: int, actor: str, reason: str, now: datetime) -> int:
-    """Re-enqueue the first `canary` of a locked Previewed plan, or all of it for 0. Answers how many moved."""
-    few = plan.entries[:canary] if 0 < canary < len(plan.entries) else plan.entries
-    moved = requeue_frozen(connection, few, actor=actor, reason=reason, plan_id=plan.id, now=now)
-    whole = len(few) == len(plan.entries)
+    """Re-enqueue the first `canary` of a locked Previewed plan, or all of it for 0. Answers how many moved.
+
+    Those that have changed since the preview are passed over, so that as many move as were asked for (A45).
+    """
+    moved: set[UUID] = set()
+    taken = 0
+    while taken < len(plan.entries) and (canary == 0 or len(moved) < canary):
+        upto = taken + canary - len(moved) if canary else len(plan.entries)
+        few = plan.entries[taken:upto]
+        moved |= requeue_frozen(connection, few, actor=actor, reason=reason, plan_id=plan.id, now=now)
+        taken += len(few)
+    whole = taken == len(plan.entries)
     _move(
         connection,
         plan.id,
         PlanState.COMPLETED if whole else PlanState.CANARY,
-        canary=0 if whole else len(few),
+        canary=0 if whole else taken,
         requeued=len(moved),
         actor=actor,
         reason=reason,
@@ -221,9 +253,11 @@ def stop(connection: Connection, plan: Plan, said: str, now: datetime) -> None:
 
 
 def advance(connection: Connection, now: datetime) -> list[tuple[UUID, PlanState]]:
-    """Move on every plan whose canary is over: the rest once all of it is Done, nothing once one failed again.
+    """Move on every plan whose canary is over. Answers the plans that moved, with their new state.
 
-    Called at the start of a run and by whoever looks at a plan. Answers the plans that moved, with their new state.
+    The rest goes out once one of the canary was delivered and none failed again; it stays once one did. A canary of
+    which none was delivered proves nothing: some more go ahead (A45). A row that another transaction holds waits for
+    the next call, and the plan with it (A43). Called by each run and by whoever looks at a plan.
     """
     moved: list[tuple[UUID, PlanState]] = []
     for row in connection.execute(_WAITING).all():
@@ -234,21 +268,40 @@ def advance(connection: Connection, now: datetime) -> list[tuple[UUID, PlanState
             stop(connection, plan, f"{found.failed} of the first {plan.canary} failed again: {found.error}", now)
             moved.append((plan.id, PlanState.STOPPED))
         elif not found.waiting:
-            reason = plan.reason or ""
-            gone = requeue_frozen(connection, rest, actor=plan.actor, reason=reason, plan_id=plan.id, now=now)
-            _move(
-                connection,
-                plan.id,
-                PlanState.COMPLETED,
-                canary=plan.canary,
-                requeued=len(gone),
-                actor=plan.actor,
-                reason=reason,
-                said=None,
-                now=now,
-            )
-            moved.append((plan.id, PlanState.COMPLETED))
+            state = _send_more(connection, plan, rest if found.delivered else rest[: max(1, plan.canary)], now)
+            if state is not None:
+                moved.append((plan.id, state))
     return moved
+
+
+def _send_more(connection: Connection, plan: Plan, more: Sequence[Frozen], now: datetime) -> PlanState | None:
+    """Re-enqueue the rest, or the next canary; answers the state if that changed or the plan came further."""
+    reason = plan.reason or ""
+    gone = requeue_frozen(connection, more, actor=plan.actor, reason=reason, plan_id=plan.id, now=now, skip_locked=True)
+    upto = plan.canary + len(more)
+    over = upto == len(plan.entries)
+    held = _still_quarantined(connection, more)
+    if held and not gone:
+        return None
+    state = PlanState.COMPLETED if over and not held else PlanState.CANARY
+    _move(
+        connection,
+        plan.id,
+        state,
+        canary=plan.canary if over or held else upto,
+        requeued=len(gone),
+        actor=plan.actor,
+        reason=reason,
+        said=None,
+        now=now,
+    )
+    return None if held else state
+
+
+def _still_quarantined(connection: Connection, frozen: Sequence[Frozen]) -> bool:
+    """Whether one of them is still as it was frozen: another transaction holds it."""
+    values = {"ids": [one.entry_id for one in frozen], "versions": [one.version for one in frozen]}
+    return bool(connection.execute(_AS_FROZEN, values).scalar())
 
 
 def _move(

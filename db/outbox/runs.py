@@ -16,7 +16,7 @@ class RunResult(StrEnum):
     HELD_BACK = "HeldBack"
     """Batches lay unconsumed until the run's end: are there workers?"""
     HALTED = "Halted"
-    """An answer that is the same for every row ended the pass: mend the credential (G3)."""
+    """An answer that is the same for every row ended the pass: fix the credential (G3)."""
     STOPPED = "Stopped"
     LOCK_LOST = "LockLost"
     FAILED = "Failed"
@@ -32,11 +32,13 @@ SUCCESSFUL = (RunResult.COMPLETED, RunResult.OUT_OF_TIME)
 
 @dataclass(frozen=True, slots=True)
 class RunOutcomes:
-    """What the attempts of one run came to, counted from the history."""
+    """What became of a run's rows; a row that was quarantined uncalled counts as well (A52)."""
 
-    succeeded: int
-    retried: int
-    quarantined: int
+    succeeded: int = 0
+    retried: int = 0
+    quarantined: int = 0
+    not_called: int = 0
+    """Given back without a call (G22)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,27 +56,30 @@ class RunRow:
     succeeded: int
     retried: int
     quarantined: int
+    not_called: int = 0
 
 
 _START = text("""
     INSERT INTO news.snapshot_detach_run (id, runner, started_at) VALUES (:id, :runner, :now)
 """)
 
-_HALT = text("UPDATE news.snapshot_detach_run SET halted_by = :error WHERE id = :id AND halted_by IS NULL")
-
-_OUTCOMES = text("""
-    SELECT
-        count(*) FILTER (WHERE outcome = 'Succeeded') AS succeeded,
-        count(*) FILTER (WHERE outcome = 'Retried') AS retried,
-        count(*) FILTER (WHERE outcome = 'Quarantined') AS quarantined
-    FROM news.snapshot_detach_attempt WHERE run_id = :id
+# What the run's rows became is added by whoever writes the rows, in the same transaction: one source for every figure,
+# whenever an outcome comes and whether or not an answer to its COMMIT does (A47, A52).
+_NOTE = text("""
+    UPDATE news.snapshot_detach_run SET
+        succeeded = succeeded + :succeeded, retried = retried + :retried, quarantined = quarantined + :quarantined,
+        not_called = not_called + :not_called, halted_by = COALESCE(halted_by, :halted_by)
+    WHERE id = :id
 """)
 
 _END = text("""
-    UPDATE news.snapshot_detach_run SET
-        ended_at = :now, result = :result, batches = :batches, claimed = :claimed, succeeded = :succeeded,
-        retried = :retried, quarantined = :quarantined
+    UPDATE news.snapshot_detach_run SET ended_at = :now, result = :result, batches = :batches, claimed = :claimed
     WHERE id = :id
+    RETURNING succeeded, retried, quarantined, not_called
+""")
+
+_LAST_RESULT = text("""
+    SELECT result FROM news.snapshot_detach_run WHERE result <> 'Skipped' ORDER BY started_at DESC LIMIT 1
 """)
 
 _SKIP = text("""
@@ -82,7 +87,9 @@ _SKIP = text("""
     VALUES (:id, :runner, :now, :now, 'Skipped')
 """)
 
-_COLUMNS = "id, runner, started_at, ended_at, result, halted_by, batches, claimed, succeeded, retried, quarantined"
+_COLUMNS = (
+    "id, runner, started_at, ended_at, result, halted_by, batches, claimed, succeeded, retried, quarantined, not_called"
+)
 
 _LIST = text(f"""
     SELECT {_COLUMNS} FROM news.snapshot_detach_run
@@ -105,15 +112,26 @@ def start(connection: Connection, *, run_id: UUID, runner: str, now: datetime) -
     connection.execute(_START, {"id": run_id, "runner": runner[:128], "now": now})
 
 
-def halt(connection: Connection, run_id: UUID, error: str) -> None:
-    """A worker tells the runner that the pass is over (G3)."""
-    connection.execute(_HALT, {"id": run_id, "error": error})
+def note(connection: Connection, run_id: UUID, found: RunOutcomes, *, halted_by: str | None = None) -> None:
+    """Add what became of some of the run's rows, in the transaction that writes them; the last statement of it.
+
+    `halted_by` tells the runner that the pass is over (G3).
+    """
+    values = {
+        "id": run_id,
+        "succeeded": found.succeeded,
+        "retried": found.retried,
+        "quarantined": found.quarantined,
+        "not_called": found.not_called,
+        "halted_by": halted_by,
+    }
+    connection.execute(_NOTE, values)
 
 
-def outcomes(connection: Connection, run_id: UUID) -> RunOutcomes:
-    """What is recorded so far of the run's attempts."""
-    row = connection.execute(_OUTCOMES, {"id": run_id}).one()
-    return RunOutcomes(row.succeeded, row.retried, row.quarantined)
+def last_result(connection: Connection) -> RunResult | None:
+    """How the last run ended that held the lock, whichever scheduler's it was; None for none, or one under way."""
+    found = connection.execute(_LAST_RESULT).scalar()
+    return RunResult(found) if found in set(RunResult) else None
 
 
 def end(
@@ -123,11 +141,10 @@ def end(
     result: RunResult,
     batches: int,
     claimed: int,
-    found: RunOutcomes,
     now: datetime,
-) -> None:
-    """Write the run's summary."""
-    connection.execute(
+) -> RunOutcomes:
+    """Write the run's end; answers what became of its rows so far. A run without a row has none."""
+    row = connection.execute(
         _END,
         {
             "id": run_id,
@@ -135,11 +152,9 @@ def end(
             "result": result.value,
             "batches": batches,
             "claimed": claimed,
-            "succeeded": found.succeeded,
-            "retried": found.retried,
-            "quarantined": found.quarantined,
         },
-    )
+    ).one_or_none()
+    return RunOutcomes(*row) if row else RunOutcomes()
 
 
 def skip(connection: Connection, *, run_id: UUID, runner: str, now: datetime) -> None:

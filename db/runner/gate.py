@@ -6,9 +6,11 @@ The table is the broker's (actors/broker.py); its lease is measured on the datab
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 from uuid import UUID
 
 from sqlalchemy import Connection, text
+from sqlalchemy.engine import Row
 
 DETACH_QUEUE = "snapshot-detach"
 ALERT_QUEUE = "snapshot-detach-alert"
@@ -34,7 +36,7 @@ class Gate:
     """An operator has paused the job: nothing may be claimed."""
 
 
-_GATE = text("""
+GATE = """
     SELECT
         pg_backend_pid() AS backend_pid,
         count(*) FILTER (WHERE state = 'queued' OR mtime < clock_timestamp() - CAST(:lease AS interval)) AS unconsumed,
@@ -45,11 +47,22 @@ _GATE = text("""
         EXISTS (SELECT FROM news.snapshot_detach_pause) AS paused
     FROM dramatiq.queue
     WHERE queue_name = :queue AND state IN ('queued', 'consumed')
-""")
+"""
+"""Its values are those of `gate_values`; db/outbox/claim.py asks it in the claim's own statement (A50)."""
+
+_GATE = text(GATE)
+
+
+def gate_values(*, run_id: UUID, lease: timedelta, mine: Sequence[UUID]) -> dict[str, object]:
+    """What GATE is asked with. `mine` are the messages of the run so far."""
+    return {"queue": DETACH_QUEUE, "lease": lease, "run_id": run_id, "mine": list(mine)}
 
 
 def read_gate(connection: Connection, *, run_id: UUID, lease: timedelta, mine: Sequence[UUID]) -> Gate:
-    """Read the gate, on the lock's connection; one statement. `mine` are the messages of the run so far."""
-    values = {"queue": DETACH_QUEUE, "lease": lease, "run_id": run_id, "mine": list(mine)}
-    row = connection.execute(_GATE, values).one()
+    """Read the gate, on the lock's connection; one statement."""
+    return gate_of(connection.execute(_GATE, gate_values(run_id=run_id, lease=lease, mine=mine)).one())
+
+
+def gate_of(row: Row[Any]) -> Gate:
+    """A row of GATE."""
     return Gate(row.backend_pid, row.unconsumed, row.in_flight, row.mine, row.halted_by, row.paused)

@@ -91,7 +91,8 @@ _ANSWERS = text("""
     SELECT error, count(*) AS count, max(recorded_at) AS last_at FROM (
         SELECT CASE WHEN outcome = 'Succeeded' THEN NULL ELSE coalesce(error, 'late success') END AS error, recorded_at
         FROM news.snapshot_detach_attempt
-        WHERE id > (SELECT last_value FROM news.snapshot_detach_attempt_id_seq) - 10 * CAST(:limit AS bigint)
+        WHERE outcome <> 'NotCalled'
+            AND id > (SELECT last_value FROM news.snapshot_detach_attempt_id_seq) - 10 * CAST(:limit AS bigint)
         ORDER BY id DESC LIMIT :limit
     ) AS last GROUP BY error ORDER BY last_at DESC
 """)

@@ -13,18 +13,19 @@ from uuid import UUID
 import backoff
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
-from db.errors import is_away
+from db.errors import describe, is_passing
 from db.outbox import outcome
 from db.outbox.claim import Claimed
 from db.outbox.outcome import Answered, AttemptOrigin, Decided
 from pin.clock import utc_now
 from pin.config.sections import SnapshotDetachRetryOptions
 from pin.job.observe import observe_attempts, observe_done
-from pin.job.record import Announce, record
+from pin.job.record import Announce, Recording, record
 from pin.outgoing.detach import DetachCall
 from pin.outgoing.selections import SelectionsClient, never
-from pin.rules.outbox import Entry, OutcomeKind, Policy, Reply
+from pin.rules.outbox import NOT_CALLED, Entry, OutcomeKind, Policy, Reply, Verdict
 from pin.telemetry import metrics, traces
 from pin.telemetry.logs import get_logger
 
@@ -46,6 +47,13 @@ class Batch:
     claimed: tuple[Claimed, ...]
 
 
+@dataclass(slots=True)
+class Caution:
+    """Whether this process was refused last (401, 403): then the next batch begins with one call alone (G22)."""
+
+    refused: bool = False
+
+
 def deliver(
     batch: Batch,
     *,
@@ -58,16 +66,18 @@ def deliver(
     announce: Announce,
     stopping: Callable[[], bool],
     worker: str,
+    caution: Caution | None = None,
     clock: Callable[[], datetime] = utc_now,
 ) -> list[Decided]:
     """Deliver one batch: one read, the calls, one short transaction of outcomes.
 
-    Entries no longer Pending at the version the message names are skipped (G6). Once `stopping()` holds, no call is
-    started; the calls on the wire finish and are recorded, the rest keep their attempt and due time (J6).
+    Entries no longer Pending at the version the message names are skipped (G6). Once `stopping()` holds, a call was
+    refused with 401 or 403, or the time is up, no call is started; the calls on the wire finish and are recorded, the
+    rest is given back with attempt, due time and place (J6, G22).
 
-    `time_limit` is for reading and calling; a database that is away is waited for up to `patience` before the calls,
-    which is part of it, and up to `patience` after it (A24). Raises sqlalchemy.exc.DBAPIError when the database is
-    still away then (`db.errors.is_away`): the batch may be delivered again.
+    `time_limit` is for reading and calling; a database that cannot serve is waited for up to `patience` before the
+    calls, which is part of it, and up to `patience` after it (A24). Raises what `db.errors.is_passing` holds of when it
+    still cannot then: the batch may be delivered again.
     """
     started = time.monotonic()
     deadline = started + time_limit.total_seconds()
@@ -77,14 +87,19 @@ def deliver(
         with engine.connect() as connection:
             return outcome.still_claimed(connection, batch.claimed)
 
-    entries = _while_away(read, until=started + wait)
-    replies = _call(entries, client, call_timeout=call_timeout, deadline=deadline, stopping=stopping)
-    answered = [Answered(entry, reply) for entry, reply in zip(entries, replies, strict=True) if reply is not None]
-    origin = AttemptOrigin(batch.run_id, worker, traces.current_trace_id())
-    decided = _while_away(
-        lambda: record(engine, answered, origin=origin, policy=policy, now=clock(), announce=announce),
-        until=deadline + wait,
-    )
+    caution = caution or Caution()
+    entries = _while_passing(read, until=started + wait)
+    first = entries[:1] if caution.refused else []
+    replies = _call(first, client, call_timeout=call_timeout, deadline=deadline, stopping=stopping)
+    if not _refused(replies):
+        rest = entries[len(first) :]
+        replies += _call(rest, client, call_timeout=call_timeout, deadline=deadline, stopping=stopping)
+    replies += [None] * (len(entries) - len(replies))
+    if any(reply is not None for reply in replies):
+        caution.refused = _refused(replies)
+    answered = [Answered(entry, reply or NOT_CALLED) for entry, reply in zip(entries, replies, strict=True)]
+    recording = Recording(answered, AttemptOrigin(batch.run_id, worker, traces.current_trace_id()), policy, announce)
+    decided = _while_passing(lambda: recording.run(engine, clock()), until=deadline + wait)
     observe_attempts(decided, clock())
     return decided
 
@@ -112,8 +127,8 @@ def first_attempts(
     origin = AttemptOrigin(None, worker, traces.current_trace_id())
     try:
         decided = record(engine, answered, origin=origin, policy=policy, now=clock(), announce=_nothing_to_announce)
-    except DBAPIError as error:
-        log.warning("first attempts not recorded", entries=len(answered), error=type(error).__name__)
+    except (DBAPIError, PoolTimeoutError) as error:
+        log.warning("first attempts not recorded", entries=len(answered), error=describe(error))
         return
     for each in decided:
         metrics.FIRST_ATTEMPTS.labels(each.outcome.kind.value).inc()
@@ -123,18 +138,18 @@ def first_attempts(
             log.info("first attempt failed", snapshotId=str(each.entry.snapshot_id), errorCode=each.outcome.error)
 
 
-def _while_away(work: Callable[[], _Done], *, until: float) -> _Done:
-    """Do the work, again as long as the database is away and the monotonic `until` has not passed (A24)."""
+def _while_passing(work: Callable[[], _Done], *, until: float) -> _Done:
+    """Do the work, again as long as the database cannot serve and the monotonic `until` has not passed (A24, A46)."""
     waits = backoff.expo(factor=0.1, max_value=1.0)
     next(waits)  # the generator's first value is for its driver
     while True:
         try:
             return work()
-        except DBAPIError as error:
+        except (DBAPIError, PoolTimeoutError) as error:
             left = until - time.monotonic()
-            if left <= 0 or not is_away(error):
+            if left <= 0 or not is_passing(error):
                 raise
-            log.warning("database away", error=type(error).__name__)
+            log.warning("database away", error=describe(error))
         time.sleep(min(next(waits), left))
 
 
@@ -148,6 +163,10 @@ def _call(
 ) -> list[Reply | None]:
     calls = [DetachCall(e.snapshot_id, e.reason, e.requested_by_user_id, e.attempts) for e in entries]
     return client.detach_all(calls, call_timeout=call_timeout, deadline=deadline, stopping=stopping) if calls else []
+
+
+def _refused(replies: Sequence[Reply | None]) -> bool:
+    return any(reply is not None and reply.verdict is Verdict.REFUSED for reply in replies)
 
 
 def _nothing_to_announce(_connection: Connection, event_ids: Sequence[UUID]) -> None:

@@ -9,18 +9,24 @@ from pin.rules.outbox import OutcomeKind, Verdict
 from pin.telemetry import metrics
 from pin.telemetry.logs import Line, line, write_lines
 
-metrics.declare(metrics.ATTEMPT_SECONDS, [verdict.value for verdict in Verdict])
+_CALLED: list[Verdict] = [verdict for verdict in Verdict if verdict is not Verdict.NOT_CALLED]
+metrics.declare(metrics.ATTEMPT_SECONDS, [verdict.value for verdict in _CALLED])
 metrics.declare(
     metrics.FIRST_ATTEMPTS, [kind.value for kind in (OutcomeKind.SUCCEEDED, OutcomeKind.RETRIED, OutcomeKind.LATE)]
 )
 
 
-_ATTEMPT_SECONDS = {verdict: metrics.ATTEMPT_SECONDS.labels(verdict.value) for verdict in Verdict}
+_ATTEMPT_SECONDS = {verdict: metrics.ATTEMPT_SECONDS.labels(verdict.value) for verdict in _CALLED}
 
 
 def observe_attempts(decided: Sequence[Decided], now: datetime) -> None:
     """Logs and counters of a batch of recorded attempts of the job (J24, J25, G16)."""
-    write_lines(__name__, [_attempt(each, now) for each in decided])
+    called = [each for each in decided if each.reply.verdict is not Verdict.NOT_CALLED]
+    lines = [_attempt(each, now) for each in called]
+    if given_back := len(decided) - len(called):
+        metrics.NOT_CALLED.inc(given_back)
+        lines.append(line("info", "entries not called", rows=given_back))
+    write_lines(__name__, lines)
 
 
 def observe_done(decided: Decided, now: datetime) -> None:
@@ -52,6 +58,8 @@ def _attempt(decided: Decided, now: datetime) -> Line:
             )
         case OutcomeKind.LATE:
             return line("info", "late reply", snapshotId=snapshot, attempts=attempts, errorCode=error)
+        case OutcomeKind.NOT_CALLED:
+            raise AssertionError("an attempt is a call")
         case _:
             assert_never(outcome.kind)
 

@@ -2,18 +2,19 @@
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from uuid import UUID
 
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError
 
-from db.errors import is_away
+from db.errors import describe, is_away, is_passing, is_victim
 from db.outbox import outcome, quarantine, runs
 from db.outbox.outcome import Answered, AttemptOrigin, Decided
+from db.outbox.runs import RunOutcomes
 from pin.clock import new_id
-from pin.rules.outbox import Entry, Outcome, OutcomeKind, Policy, Status, decide, ends_pass
+from pin.rules.outbox import Entry, Outcome, OutcomeKind, Policy, Status, Verdict, decide, ends_pass
 from pin.telemetry.logs import get_logger
 
 log = get_logger(__name__)
@@ -21,18 +22,110 @@ log = get_logger(__name__)
 Announce = Callable[[Connection, Sequence[UUID]], None]
 """Writes the alert's message for these quarantine events into the caller's transaction (G21)."""
 
-_SERIALIZATION_VICTIM = {"40001", "40P01"}
 _VICTIM_TRIES = 3
 
 
 @dataclass(frozen=True, slots=True)
-class _Terms:
-    """What every outcome of one recording has in common."""
+class _Unanswered:
+    """A transaction whose COMMIT had no answer, what it decided, and the error that came instead."""
 
+    transaction: str
+    decided: list[Decided]
+    error: DBAPIError
+
+
+@dataclass(slots=True)
+class Recording:
+    """The outcomes of one batch on their way into the database; `run` may be called again after the database was away.
+
+    A transaction whose COMMIT had no answer is asked about before anything is done again, so that what is answered,
+    logged and counted is what the rows say (A47).
+    """
+
+    answered: Sequence[Answered]
     origin: AttemptOrigin
     policy: Policy
-    now: datetime
     announce: Announce
+    _left: list[list[Answered]] = field(init=False)
+    _decided: list[Decided] = field(default_factory=list)
+    _unknown: "_Unanswered | None" = None
+
+    def __post_init__(self) -> None:
+        self._left = _rounds(self.answered)
+
+    def run(self, engine: Engine, now: datetime) -> list[Decided]:
+        """Record what is not recorded yet; answers all that was decided (J13).
+
+        An entry that was answered twice is decided on twice, one transaction after the other. If the data is refused,
+        the rows are recorded singly and the bad one is isolated. Raises sqlalchemy.exc.DBAPIError or the pool's
+        TimeoutError for whatever passes by itself (`db.errors.is_passing`); then `run` goes on where it was.
+        """
+        while self._left:
+            batch = self._left[0]
+            try:
+                found = self._settled(engine)
+                if found is None:
+                    found = self._record(engine, batch, now)
+            except DBAPIError as error:
+                if is_passing(error):
+                    raise
+                if len(batch) == 1:
+                    one = batch[0].called
+                    log.exception("outcome not recorded", entryId=str(one.id), snapshotId=str(one.snapshot_id))
+                    found = []
+                else:
+                    log.warning("batch outcome refused, recording singly", rows=len(batch), error=describe(error))
+                    self._left[0:1] = [[one] for one in batch]
+                    continue
+            self._decided += found
+            del self._left[0]
+        return self._decided
+
+    def _settled(self, engine: Engine) -> list[Decided] | None:
+        """What a transaction with a lost answer decided, None where there is none or it came to nothing."""
+        if self._unknown is None:
+            return None
+        unknown = self._unknown
+        with engine.connect() as connection:
+            committed = outcome.was_committed(connection, unknown.transaction)
+        if committed is None:
+            raise unknown.error  # the server has not noticed yet that we are gone: ask again in a moment
+        self._unknown = None
+        return unknown.decided if committed else None
+
+    def _record(self, engine: Engine, batch: Sequence[Answered], now: datetime) -> list[Decided]:
+        """One transaction: lock the rows in id order, decide on them as they stand, write, keep the history (G21)."""
+        for tries_left in reversed(range(_VICTIM_TRIES)):
+            written: tuple[str | None, list[Decided]] | None = None
+            try:
+                with engine.begin() as connection:
+                    written = self._write(connection, batch, now)
+                return written[1]
+            except DBAPIError as error:
+                if written is not None and written[0] is not None and is_away(error):
+                    self._unknown = _Unanswered(written[0], written[1], error)
+                if tries_left == 0 or not is_victim(error):
+                    raise
+        raise AssertionError("the last try returns or raises")
+
+    def _write(
+        self, connection: Connection, batch: Sequence[Answered], now: datetime
+    ) -> tuple[str | None, list[Decided]]:
+        standing = outcome.lock(connection, [one.called.id for one in batch])
+        decided = [
+            Decided(one.called, entry, one.reply, decide(entry, one.called.version, one.reply, now, self.policy))
+            for one in batch
+            if (entry := standing.entries.get(one.called.id)) is not None
+        ]
+        kept = [each for each in decided if not _has_nothing_to_tell(each)]
+        outcome.apply(connection, kept, now)
+        outcome.keep_history(connection, kept, self.origin, now)
+        write_quarantined(connection, [(d.entry, d.outcome) for d in kept], now, self.announce)
+        quarantine.write_audit(connection, [_late_success(d) for d in kept if _is_late_success(d)], now)
+        if self.origin.run_id is not None:
+            halted_by = ends_pass(one.reply for one in batch)
+            runs.note(connection, self.origin.run_id, _counted(kept), halted_by=halted_by)
+        return standing.transaction, kept
 
 
 def record(
@@ -44,37 +137,23 @@ def record(
     now: datetime,
     announce: Announce,
 ) -> list[Decided]:
-    """Record the outcomes of a batch in one short transaction (J13); answers what was decided.
-
-    An entry that was answered twice is decided on twice, one transaction after the other.
-
-    When that fails for a reason in the data, the rows are recorded singly and the bad one is isolated. Raises
-    sqlalchemy.exc.DBAPIError when the database is away; what was recorded by then is late when it is recorded again.
-    """
-    terms = _Terms(origin, policy, now, announce)
-    decided: list[Decided] = []
-    for once_each in _rounds(answered):
-        try:
-            decided += _record(engine, once_each, terms)
-        except DBAPIError as error:
-            if is_away(error):
-                raise
-            log.warning("batch outcome refused, recording singly", rows=len(once_each), error=type(error).__name__)
-            decided += _record_singly(engine, once_each, terms)
-    return decided
+    """Record the outcomes of a batch, once (`Recording`)."""
+    return Recording(answered, origin, policy, announce).run(engine, now)
 
 
-def _record_singly(engine: Engine, answered: Sequence[Answered], terms: _Terms) -> list[Decided]:
-    """Each outcome in a transaction of its own; one that cannot be recorded is logged and left to G7 (J13, J17)."""
-    decided: list[Decided] = []
-    for one in answered:
-        try:
-            decided += _record(engine, [one], terms)
-        except DBAPIError as error:
-            if is_away(error):
-                raise
-            log.exception("outcome not recorded", entryId=str(one.called.id), snapshotId=str(one.called.snapshot_id))
-    return decided
+def _has_nothing_to_tell(decided: Decided) -> bool:
+    """Not called, and its entry has moved on since."""
+    return decided.reply.verdict is Verdict.NOT_CALLED and decided.outcome.kind is OutcomeKind.LATE
+
+
+def _counted(decided: Sequence[Decided]) -> RunOutcomes:
+    kinds = Counter(each.outcome.kind for each in decided)
+    return RunOutcomes(
+        kinds[OutcomeKind.SUCCEEDED],
+        kinds[OutcomeKind.RETRIED],
+        kinds[OutcomeKind.QUARANTINED],
+        kinds[OutcomeKind.NOT_CALLED],
+    )
 
 
 def _rounds(answered: Sequence[Answered]) -> list[list[Answered]]:
@@ -88,36 +167,6 @@ def _rounds(answered: Sequence[Answered]) -> list[list[Answered]]:
         rounds[turn].append(one)
         turns[one.called.id] += 1
     return rounds
-
-
-def _record(engine: Engine, answered: Sequence[Answered], terms: _Terms) -> list[Decided]:
-    """One transaction: lock the rows in id order, decide on them as they stand, write, keep the history (G21)."""
-    for tries_left in reversed(range(_VICTIM_TRIES)):
-        try:
-            with engine.begin() as connection:
-                return _record_in(connection, answered, terms)
-        except DBAPIError as error:
-            if tries_left == 0 or getattr(error.orig, "sqlstate", None) not in _SERIALIZATION_VICTIM:
-                raise
-    raise AssertionError("the last try returns or raises")
-
-
-def _record_in(connection: Connection, answered: Sequence[Answered], terms: _Terms) -> list[Decided]:
-    now = terms.now
-    standing = outcome.lock(connection, [one.called.id for one in answered])
-    decided = [
-        Decided(one.called, entry, one.reply, decide(entry, one.called.version, one.reply, now, terms.policy))
-        for one in answered
-        if (entry := standing.get(one.called.id)) is not None
-    ]
-    outcome.apply(connection, decided, now)
-    outcome.keep_history(connection, decided, terms.origin, now)
-    write_quarantined(connection, [(d.entry, d.outcome) for d in decided], now, terms.announce)
-    quarantine.write_audit(connection, [_late_success(d) for d in decided if _is_late_success(d)], now)
-    error = ends_pass(one.reply for one in answered)
-    if error is not None and terms.origin.run_id is not None:
-        runs.halt(connection, terms.origin.run_id, error)
-    return decided
 
 
 def write_quarantined(

@@ -7,6 +7,7 @@ from uuid import UUID
 
 from sqlalchemy import Connection
 
+from db.errors import transact
 from db.news import Block
 from db.outbox.intents import Intent, remove_guards, stage
 from pin.news.desk import Author, Desk
@@ -114,8 +115,7 @@ def _guard(desk: Desk, author: Author, post_id: UUID, snapshot_ids: Sequence[UUI
         Intent(desk.new_id(), snapshot_id, post_id, Reason.BLOCK_REPLACED, author.user_id, due_at, is_guard=True)
         for snapshot_id in snapshot_ids
     ]
-    with desk.engine.begin() as connection:
-        stage(connection, guards, now)
+    transact(desk.engine, lambda connection: stage(connection, guards, now))
     return tuple(guard.id for guard in guards)
 
 

@@ -6,9 +6,10 @@ from uuid import UUID
 
 from sqlalchemy import Connection
 
+from db.errors import transact
 from db.news import Post, PostStatus, blocks_of, change_post, lock_post
 from pin.news.desk import Author, Desk
-from pin.news.detaching import first_attempts, stage_detach
+from pin.news.detaching import Staged, first_attempts, stage_detach
 from pin.news.errors import StateConflict
 from pin.news.writing import Written, check_revision, owned, snapshots_of
 from pin.rules.contract import Reason
@@ -32,17 +33,21 @@ def delete_post(desk: Desk, author: Author, post_id: UUID, expected: Collection[
     answered as the first (RFC 9110, 13.1.1). A Draft is refused. Raises PostNotFound, NotTheAuthor, StateConflict,
     RevisionStale.
     """
-    with desk.engine.begin() as connection:
+
+    def archive(connection: Connection) -> tuple[Post, Staged] | None:
         post = owned(lock_post(connection, post_id, author.tenant_id), author)
         if post.status is PostStatus.ARCHIVED:
-            return
+            return None
         check_revision(post, expected)
         if post.status is PostStatus.DRAFT:
             raise StateConflict(post.status, "delete")
         post = _with_status(desk, connection, post, PostStatus.ARCHIVED)
         shown = snapshots_of(blocks_of(connection, post.id, post.version))
-        staged = stage_detach(desk, connection, post, shown, Reason.POST_DELETED, author.user_id)
-    first_attempts(desk, post, staged)
+        return post, stage_detach(desk, connection, post, shown, Reason.POST_DELETED, author.user_id)
+
+    archived = transact(desk.engine, archive)
+    if archived is not None:
+        first_attempts(desk, *archived)
 
 
 def _move(
@@ -54,13 +59,15 @@ def _move(
     status: PostStatus,
     asked: str,
 ) -> Written:
-    with desk.engine.begin() as connection:
+    def move(connection: Connection) -> Written:
         post = owned(lock_post(connection, post_id, author.tenant_id), author)
         check_revision(post, expected)
         if post.status not in allowed:
             raise StateConflict(post.status, asked)
         post = _with_status(desk, connection, post, status)
         return Written(post, tuple(blocks_of(connection, post.id, post.version)))
+
+    return transact(desk.engine, move)
 
 
 def _with_status(desk: Desk, connection: Connection, post: Post, status: PostStatus) -> Post:

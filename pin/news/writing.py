@@ -4,10 +4,13 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from uuid import UUID
 
+from sqlalchemy import Connection
+
+from db.errors import transact
 from db.news import Block, Post, PostStatus, blocks_of, change_post, find_post, insert_post, insert_version, lock_post
 from pin.news.blocks import Wanted, check_kept, create_guarded, lift_guards
 from pin.news.desk import Author, Desk
-from pin.news.detaching import first_attempts, stage_detach
+from pin.news.detaching import Staged, first_attempts, stage_detach
 from pin.news.errors import NotTheAuthor, PostNotFound, RevisionStale, StateConflict
 from pin.rules.contract import Reason
 
@@ -40,10 +43,13 @@ def create_post(desk: Desk, author: Author, title: str, wanted: Sequence[Wanted]
         created_at=now,
         updated_at=now,
     )
-    with desk.engine.begin() as connection:
+
+    def insert(connection: Connection) -> None:
         insert_post(connection, post)
         insert_version(connection, post, author.user_id, guarded.blocks)
         lift_guards(connection, guarded)
+
+    transact(desk.engine, insert)
     return Written(post, guarded.blocks)
 
 
@@ -61,16 +67,19 @@ def set_blocks(
         post = _changeable(find_post(connection, post_id, author.tenant_id), author, expected)
         check_kept(wanted, blocks_of(connection, post.id, post.version))
     guarded = create_guarded(desk, author, post_id, wanted)
-    with desk.engine.begin() as connection:
-        post = _changeable(lock_post(connection, post_id, author.tenant_id), author, expected)
-        shown = blocks_of(connection, post.id, post.version)
+
+    def switch(connection: Connection) -> tuple[Post, Staged]:
+        seen = _changeable(lock_post(connection, post_id, author.tenant_id), author, expected)
+        shown = blocks_of(connection, seen.id, seen.version)
         check_kept(wanted, shown)
         lift_guards(connection, guarded)
-        post = replace(post, version=post.version + 1, revision=post.revision + 1, updated_at=desk.clock())
-        change_post(connection, post)
-        insert_version(connection, post, author.user_id, guarded.blocks)
+        changed = replace(seen, version=seen.version + 1, revision=seen.revision + 1, updated_at=desk.clock())
+        change_post(connection, changed)
+        insert_version(connection, changed, author.user_id, guarded.blocks)
         gone = snapshots_of(shown, but_not=guarded.blocks)
-        staged = stage_detach(desk, connection, post, gone, Reason.BLOCK_REPLACED, author.user_id)
+        return changed, stage_detach(desk, connection, changed, gone, Reason.BLOCK_REPLACED, author.user_id)
+
+    post, staged = transact(desk.engine, switch)
     first_attempts(desk, post, staged)
     return Written(post, guarded.blocks)
 

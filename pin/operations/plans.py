@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
-from sqlalchemy import Engine
+from sqlalchemy import Connection, Engine
 
+from db.errors import transact
 from db.outbox import requeue
 from db.outbox.requeue import Frozen, Plan, PlanState, Standing
 from db.views import entries
@@ -77,8 +78,12 @@ def keep(engine: Engine, seen: Preview, *, actor: str, now: datetime) -> UUID:
     if not actor.strip():
         raise ValueError("an actor is needed")
     plan_id = new_id()
-    with engine.begin() as connection:
-        requeue.keep(connection, plan_id=plan_id, frozen=seen.entries, filter_=str(seen.filter), actor=actor, now=now)
+    transact(
+        engine,
+        lambda connection: requeue.keep(
+            connection, plan_id=plan_id, frozen=seen.entries, filter_=str(seen.filter), actor=actor, now=now
+        ),
+    )
     return plan_id
 
 
@@ -91,7 +96,8 @@ def start(engine: Engine, plan_id: UUID, *, canary: int, actor: str, reason: str
     audit.need(actor, reason)
     if canary < 0:
         raise ValueError("a canary is a number of entries, or 0 for none")
-    with engine.begin() as connection:
+
+    def go(connection: Connection) -> Plan:
         plan = requeue.read(connection, plan_id, lock=True)
         if plan is None:
             raise PlanError("there is no such plan")
@@ -100,6 +106,8 @@ def start(engine: Engine, plan_id: UUID, *, canary: int, actor: str, reason: str
         requeue.start(connection, plan, canary=canary, actor=actor, reason=reason, now=now)
         return _again(requeue.read(connection, plan_id))
 
+    return transact(engine, go)
+
 
 def stop(engine: Engine, plan_id: UUID, *, actor: str, reason: str, now: datetime) -> Plan:
     """Stop a plan whose canary is out: the rest stays Quarantined, the canary stays the job's.
@@ -107,7 +115,8 @@ def stop(engine: Engine, plan_id: UUID, *, actor: str, reason: str, now: datetim
     Raises ValueError without actor or reason, PlanError where there is nothing to stop.
     """
     audit.need(actor, reason)
-    with engine.begin() as connection:
+
+    def end(connection: Connection) -> Plan:
         plan = requeue.read(connection, plan_id, lock=True)
         if plan is None:
             raise PlanError("there is no such plan")
@@ -117,6 +126,8 @@ def stop(engine: Engine, plan_id: UUID, *, actor: str, reason: str, now: datetim
         details = {"plan": str(plan_id), "requeued": plan.requeued, "of": len(plan.entries)}
         audit.record(connection, actor=actor, action="stop-requeue", reason=reason, now=now, details=details)
         return _again(requeue.read(connection, plan_id))
+
+    return transact(engine, end)
 
 
 def show(engine: Engine, plan_id: UUID) -> PlanView | None:
@@ -140,8 +151,7 @@ def list_plans(engine: Engine, limit: int = 50) -> list[Plan]:
 
 def advance(engine: Engine, now: datetime) -> list[tuple[UUID, PlanState]]:
     """Move on every plan whose canary is over, as each run does at its start; answers those that moved."""
-    with engine.begin() as connection:
-        return requeue.advance(connection, now)
+    return transact(engine, lambda connection: requeue.advance(connection, now))
 
 
 def _again(plan: Plan | None) -> Plan:

@@ -9,13 +9,14 @@ from datetime import datetime
 from enum import StrEnum
 from uuid import UUID
 
-from sqlalchemy import Engine
+from sqlalchemy import Connection, Engine
 
+from db.errors import transact
 from db.outbox import quarantine
 from db.outbox.quarantine import AuditRow, QuarantinedEntry, QuarantinedGroup
 from pin.clock import new_id
 from pin.operations import audit
-from pin.rules.outbox import Status
+from pin.rules.outbox import Entry, Status
 
 
 class RequeueResult(StrEnum):
@@ -55,7 +56,8 @@ def requeue(engine: Engine, ids: Sequence[UUID], *, actor: str, reason: str, now
     """
     audit.need(actor, reason)
     wanted = list(dict.fromkeys(ids))
-    with engine.begin() as connection:
+
+    def move(connection: Connection) -> tuple[dict[UUID, tuple[Entry, str | None]], set[UUID]]:
         found = quarantine.lock_entries(connection, wanted)
         moving = [one for one in wanted if one in found and found[one][0].status == Status.QUARANTINED]
         moved = quarantine.requeue(connection, moving, now) if moving else set()
@@ -80,6 +82,9 @@ def requeue(engine: Engine, ids: Sequence[UUID], *, actor: str, reason: str, now
             ],
             now,
         )
+        return found, moved
+
+    found, moved = transact(engine, move)
     answers: list[RequeueAnswer] = []
     for one in wanted:
         entry = found.get(one)

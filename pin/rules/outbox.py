@@ -7,6 +7,7 @@ The lifecycle of `SnapshotDetachOutboxEntry` (docs/lifecycle.md has the same tab
     Pending      the contract's success, of any attempt   -> Done
     Pending      failure of the current version           -> Pending; Quarantined once the attempts are spent
     Pending      permanent refusal, current version       -> Quarantined (a guard that meets 404: Done)
+    Pending      claimed and not called                   -> Pending as before the claim, version + 1
     Pending      due with attempts above the limit        -> Quarantined, uncalled
     Quarantined  a late success                           -> Done
     Quarantined  re-enqueue by an operator                -> Pending, attempts 0, version + 1
@@ -67,6 +68,8 @@ class Verdict(StrEnum):
     """404 with the contract's SELECTIONS_SNAPSHOT_NOT_FOUND: permanent; a guard's good end (G13)."""
     INVALID = "Invalid"
     """400 with the contract's VALIDATION_ERROR: permanent (G3)."""
+    NOT_CALLED = "NotCalled"
+    """No call was made: the pass ended, the worker stopped or its time was up before the entry's turn (G22)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +90,8 @@ class OutcomeKind(StrEnum):
     RETRIED = "Retried"
     QUARANTINED = "Quarantined"
     LATE = "Late"
+    NOT_CALLED = "NotCalled"
+    """Given back: attempt, due time and place as before the claim (G22)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,8 +155,12 @@ class Policy:
         return waits + self.max_attempts * polling_interval + polling_interval + max_run_duration
 
 
+NOT_CALLED = Reply(Verdict.NOT_CALLED)
+"""Of an entry whose call was not started."""
+
+
 def decide(entry: Entry, version: int, reply: Reply, now: datetime, policy: Policy) -> Outcome:
-    """What `reply`, to a call made at `version`, makes of `entry` as it stands now (J13–J16, G3, G7, G9, G13).
+    """What `reply`, to a call made at `version`, makes of `entry` as it stands now (J13–J16, G3, G7, G9, G13, G22).
 
     A success is the truth whenever it arrives; anything else counts only for the version that was called, and only
     while the entry is Pending. A first, synchronous call (version 0, attempts 0) spends no budget and never
@@ -163,6 +172,13 @@ def decide(entry: Entry, version: int, reply: Reply, now: datetime, policy: Poli
         return Outcome(OutcomeKind.LATE if late else OutcomeKind.SUCCEEDED)
     if entry.status != Status.PENDING or entry.version != version:
         return Outcome(OutcomeKind.LATE, error)
+    if reply.verdict is Verdict.NOT_CALLED:
+        return Outcome(OutcomeKind.NOT_CALLED if entry.attempts > 0 else OutcomeKind.LATE)
+    return _decide_failure(entry, reply, error, now, policy)
+
+
+def _decide_failure(entry: Entry, reply: Reply, error: str | None, now: datetime, policy: Policy) -> Outcome:
+    """Of the version that was called, of an entry that is Pending."""
     if reply.verdict is Verdict.NOT_FOUND and entry.is_guard:
         return Outcome(OutcomeKind.SUCCEEDED)
     if entry.attempts == 0:

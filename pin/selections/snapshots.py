@@ -19,6 +19,7 @@ from uuid import UUID
 from sqlalchemy import Connection, Engine
 
 from db import selections as store
+from db.errors import transact
 from db.selections import Selection, SnapshotRowStatus, SnapshotState, StoredSnapshot
 from pin.rules.contract import CreateSnapshotRequest, Reason, SnapshotPage
 from pin.telemetry import metrics
@@ -78,8 +79,9 @@ def create_selection(
     now: datetime,
 ) -> Selection:
     """A new selection of the caller."""
-    with engine.begin() as connection:
-        return store.insert_selection(
+    return transact(
+        engine,
+        lambda connection: store.insert_selection(
             connection,
             selection_id=selection_id,
             tenant_id=tenant_id,
@@ -87,7 +89,8 @@ def create_selection(
             title=title,
             items=items,
             now=now,
-        )
+        ),
+    )
 
 
 def get_selection(engine: Engine, selection_id: UUID, tenant_id: UUID) -> Selection:
@@ -114,7 +117,8 @@ def edit_selection(
 
     Raises SelectionNotFoundError, NotOwnerError or StaleRevisionError, checked in this order.
     """
-    with engine.begin() as connection:
+
+    def edit(connection: Connection) -> Selection | None:
         seen = store.lock_selection(connection, selection_id, tenant_id)
         if seen is None:
             raise SelectionNotFoundError
@@ -122,7 +126,9 @@ def edit_selection(
             raise NotOwnerError
         if not expected(seen.revision):
             raise StaleRevisionError
-        edited = store.edit_selection(connection, seen, title=title, items=items, now=now)
+        return store.edit_selection(connection, seen, title=title, items=items, now=now)
+
+    edited = transact(engine, edit)
     if edited is None:
         raise StaleRevisionError
     return edited
@@ -134,7 +140,8 @@ def create_snapshot(engine: Engine, request: CreateSnapshotRequest, now: datetim
     A repeat, also of one detached since, answers the snapshot as it stands. Raises SnapshotIdRefusedError (G13),
     SnapshotIdConflictError or SelectionNotFoundError.
     """
-    with engine.begin() as connection:
+
+    def create(connection: Connection) -> tuple[StoredSnapshot, bool]:
         made = store.create_snapshot(
             connection,
             snapshot_id=request.snapshot_id,
@@ -150,7 +157,9 @@ def create_snapshot(engine: Engine, request: CreateSnapshotRequest, now: datetim
             raise SnapshotIdRefusedError
         if found is None or (not made and not _has_selection(connection, request)):
             raise SelectionNotFoundError
-    return found, made
+        return found, made
+
+    return transact(engine, create)
 
 
 def list_snapshots(engine: Engine, after: UUID | None, limit: int) -> SnapshotPage:
@@ -183,9 +192,12 @@ def detach_snapshot(
 
     Raises SnapshotNotFoundError, after a tombstone for the id has been committed: no later create can make it (G13).
     """
-    with engine.begin() as connection:
+
+    def detach(connection: Connection) -> Detached | None:
         seen = _state_or_tombstone(connection, snapshot_id, now)
-        done = _detach(connection, seen, reason, requested_by_user_id, event_id, now) if seen else None
+        return _detach(connection, seen, reason, requested_by_user_id, event_id, now) if seen else None
+
+    done = transact(engine, detach)
     if done is None:
         raise SnapshotNotFoundError
     log.info(

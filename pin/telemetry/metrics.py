@@ -34,6 +34,12 @@ CALL_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 RETRIED = Counter("news_snapshot_detach_retried", "Failed attempts of the job whose entry stays Pending")
 SUCCEEDED = Counter("news_snapshot_detach_succeeded", "Entries that became Done, by the job or at once")
 FAILED = Counter("news_snapshot_detach_failed", "Failed attempts of the job")
+NOT_CALLED = Counter(
+    "news_snapshot_detach_not_called", "Entries given back without a call: pass ended, worker stopped, time up"
+)
+STAGE_FAILURES = Counter(
+    "news_snapshot_detach_stage_failures", "Housekeeping stages of a run that failed and wait for the next", ["stage"]
+)
 QUARANTINED = Counter("news_snapshot_detach_quarantined", "Moves to Quarantined, however they came")
 LAG = Histogram("news_snapshot_detach_lag_seconds", "From created_at to Done, at every Done", buckets=LAG_BUCKETS)
 FIRST_ATTEMPTS = Counter(

@@ -114,6 +114,14 @@ def test_a_few_go_first_and_the_rest_follows_or_stays(
                 text("UPDATE news.snapshot_detach_outbox SET status = 'Done', last_error = NULL WHERE id = ANY(:ids)"),
                 {"ids": given},
             )
+            connection.execute(
+                text("""
+                    INSERT INTO news.snapshot_detach_attempt
+                        (entry_id, entry_version, attempt, outcome, duration_ms, worker, recorded_at)
+                    VALUES (:id, 11, 1, 'Succeeded', 5, 'w', :now)
+                """),
+                {"id": given[0], "now": utc_now()},
+            )
     said = Reading(viewer.get(f"{plan}/live").text).text
     if fails:
         assert "Stopped" in said

@@ -40,6 +40,7 @@ def test_the_outbox_has_the_documents_columns(engine: Engine) -> None:
         "is_guard": ("boolean", None, "NO", "false"),
         "created_at": ("timestamp with time zone", None, "NO", None),
         "updated_at": ("timestamp with time zone", None, "NO", None),
+        "claimed_from": ("timestamp with time zone", None, "YES", None),
     }
     assert {
         name: (c.data_type, c.character_maximum_length, c.is_nullable, c.column_default) for name, c in found.items()
@@ -52,7 +53,7 @@ def test_the_outbox_has_the_documents_indexes_and_no_foreign_key(engine: Engine)
     indexes = {r.indexname: r.indexdef for r in rows}
     assert indexes["ux_sdo_snapshot"].startswith("CREATE UNIQUE INDEX")
     assert "(snapshot_id) WHERE ((status)::text <> 'Done'::text)" in indexes["ux_sdo_snapshot"]
-    assert indexes["ix_sdo_due"].endswith("(status, next_attempt_at)")
+    assert indexes["ix_sdo_due"].endswith("(status, next_attempt_at, id)")
     assert indexes["ix_sdo_post"].endswith("(post_id)")
     foreign = "SELECT FROM pg_constraint WHERE contype = 'f' AND conrelid = 'news.snapshot_detach_outbox'::regclass"
     assert query(engine, foreign) == []

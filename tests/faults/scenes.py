@@ -9,10 +9,10 @@ import psycopg
 from sqlalchemy import Engine
 
 from actors.detach import hand_over
-from db.outbox import claim
 from pin.clock import new_id, utc_now
 from pin.config.settings import Settings
 from pin.job.delivery import Batch, policy_of
+from tests.claiming import claim_due
 from tests.job.scene import USER, active_snapshots, change, stage
 from tests.waiting import eventually
 
@@ -151,9 +151,7 @@ def batch_scene(engine: Engine, settings: Settings) -> Facts:
     _due(engine, [new_id()], is_guard=True)
     with engine.begin() as connection:
         now = utc_now()
-        taken = claim.claim_due(
-            connection, due=now, now=now, size=20, policy=policy_of(settings.retry), lone_first=False
-        )
+        taken = claim_due(connection, now=now, size=20, policy=policy_of(settings.retry))
         hand_over(connection, Batch(new_id(), taken.claimed))
     return {"failing": [str(failing), str(last)]}
 

@@ -13,15 +13,15 @@ from db.outbox.intents import Intent
 from pin.clock import new_id, utc_now
 from pin.rules.contract import Reason
 from pin.rules.outbox import Policy
+from tests import claiming
 from tests.job.scene import change, query, row, rows, stage
 
 POLICY = Policy(12, timedelta(minutes=1), 2.0, timedelta(minutes=30))
 SECOND = timedelta(seconds=1)
 
 
-def claim_due(connection: Connection, *, size: int = 100, lone: bool = False, policy: Policy = POLICY) -> list[Claimed]:
-    now = utc_now()
-    return list(claim.claim_due(connection, due=now, now=now, size=size, policy=policy, lone_first=lone).claimed)
+def claim_due(connection: Connection, *, size: int = 100, policy: Policy = POLICY) -> list[Claimed]:
+    return list(claiming.claim_due(connection, now=utc_now(), size=size, policy=policy).claimed)
 
 
 @pytest.mark.req("J10", "J11", "G6")
@@ -136,8 +136,10 @@ def test_rows_beyond_every_limit_are_quarantined_uncalled(engine: Engine) -> Non
     (within,) = stage(engine, [new_id()])
     now = utc_now()
     with engine.begin() as connection:
-        spent = claim.quarantine_spent(connection, due=now, now=now, size=100, max_attempts=12)
-        assert [c.entry_id for c in claim_due(connection)] == [within]
+        taken = claiming.claim_due(connection, now=now, policy=POLICY)
+        assert [c.entry_id for c in taken.claimed] == [within]
+        assert (set(taken.spent), taken.lost) == (set(entries), ())
+        spent = claim.quarantine_spent(connection, taken.spent, due=now, now=now, max_attempts=12)
     assert {entry.id for entry, _ in spent} == set(entries)
     assert {(r.status, r.attempts, r.last_error) for r in rows(engine, entries)} == {
         ("Quarantined", number, "OUTCOME_LOST" if number == 13 else "ATTEMPTS_SPENT") for number in numbers
@@ -149,9 +151,14 @@ def test_a_row_whose_outcome_was_lost_is_claimed_alone_and_once_more_at_the_limi
     lost = stage(engine, [new_id() for _ in range(2)])
     change(engine, "UPDATE news.snapshot_detach_outbox SET outcome_due = true, attempts = 12, version = 12")
     others = stage(engine, [new_id() for _ in range(3)])
+    now = utc_now()
     with engine.begin() as connection:
-        assert {c.entry_id for c in claim_due(connection)} == set(others)
-        alone = [claim_due(connection, lone=True) for _ in range(3)]
+        taken = claiming.claim_due(connection, now=now, policy=POLICY)
+        assert {c.entry_id for c in taken.claimed} == set(others)
+        assert set(taken.lost) == set(lost)
+        alone = [
+            claiming.claim_lost(connection, one, now=now, policy=POLICY).claimed for one in (*taken.lost, taken.lost[0])
+        ]
     assert [len(batch) for batch in alone] == [1, 1, 0]
     assert {r.attempts for r in rows(engine, lost)} == {13}
 

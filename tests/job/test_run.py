@@ -169,6 +169,7 @@ def test_a_draining_worker_starts_no_call_and_what_it_did_not_call_keeps_attempt
     engine: Engine, job_settings: MakeJobSettings, make_retry_job: MakeJob
 ) -> None:
     entries = stage(engine, [new_id() for _ in range(50)])
+    due = {r.id: r.next_attempt_at for r in rows(engine)}
     arrived, release = threading.Semaphore(0), Gate()
     with FakeSelections() as selections:
 
@@ -184,7 +185,6 @@ def test_a_draining_worker_starts_no_call_and_what_it_did_not_call_keeps_attempt
             for _ in range(20):  # the calls of the batch that go side by side
                 assert arrived.acquire(timeout=10)
             detach_broker.draining.set()
-            claimed = {r.id: r.next_attempt_at for r in rows(engine)}
             release.open()
             eventually(lambda: query(engine, "SELECT FROM dramatiq.queue") == [])
             runner.join(30)
@@ -192,8 +192,9 @@ def test_a_draining_worker_starts_no_call_and_what_it_did_not_call_keeps_attempt
     assert sorted({r.status for r in after}) == ["Done", "Pending"]
     assert sum(r.status == "Done" for r in after) == 20 == len(selections.calls)
     untouched = [r for r in after if r.status == "Pending"]
-    assert {(r.attempts, r.version, r.last_error) for r in untouched} == {(1, 1, None)}
-    assert all(r.next_attempt_at == claimed[r.id] for r in untouched)
+    assert {(r.attempts, r.version, r.outcome_due, r.last_error) for r in untouched} == {(0, 2, False, None)}
+    assert all(r.next_attempt_at == due[r.id] for r in untouched)
+    assert {tuple(one.outcome for one in history(engine, r.id)) for r in untouched} == {("NotCalled",)}
 
 
 def _lines(rendered: str) -> list[dict[str, Any]]:

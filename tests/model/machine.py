@@ -18,6 +18,7 @@ from sqlalchemy import Connection, Engine, text
 
 from db.outbox import claim, outcome
 from db.outbox import intents as outbox
+from db.outbox.claim import START as CURSOR
 from db.outbox.claim import Claimed, Pass
 from db.outbox.intents import Intent
 from db.outbox.outcome import Answered, AttemptOrigin
@@ -26,12 +27,14 @@ from pin.clock import new_id
 from pin.job import record as delivery
 from pin.rules.contract import Reason
 from pin.rules.outbox import Entry, Outcome, OutcomeKind, Policy, Reply, Verdict
+from tests.claiming import terms_of
 from tests.model.table import (
     BASE,
     CAP,
     FACTOR,
     INVALID,
     MAX_ATTEMPTS,
+    NOT_CALLED,
     NOT_FOUND,
     REFUSED,
     SUCCESS,
@@ -51,6 +54,7 @@ VERDICTS = {
     REFUSED: Verdict.REFUSED,
     NOT_FOUND: Verdict.NOT_FOUND,
     INVALID: Verdict.INVALID,
+    NOT_CALLED: Verdict.NOT_CALLED,
 }
 WAITS = [None, timedelta(seconds=-5), timedelta(seconds=5), timedelta(minutes=2), timedelta(days=400)]
 sizes = st.sampled_from([1, 2, 3, 100])
@@ -112,34 +116,56 @@ class OutboxMachine(RuleBasedStateMachine):
             removed = outbox.remove_guards(connection, ids)
         assert removed == self.table.remove_guards(ids)
 
-    @rule(size=sizes, lone_first=st.booleans(), behind=st.sampled_from([0, 0, 30]), later=st.sampled_from([0, 250]))
-    def claim(self, size: int, lone_first: bool, behind: int, later: int) -> None:
+    @rule(size=sizes, lone=st.booleans(), behind=st.sampled_from([0, 0, 30]), later=st.sampled_from([0, 250]))
+    def claim(self, size: int, lone: bool, behind: int, later: int) -> None:
+        """A run's first claim, and with `lone` the first row that goes alone."""
         self.now += timedelta(seconds=later)
         now = self._moment()
         due = now - timedelta(seconds=behind)
+        candidates = self.table.claimable(due)
         with self.engine.begin() as connection:
-            taken = self._claim(connection, due, size, lone_first=lone_first)
-        self._expect_claim(taken, self.table.claimable(due), size, lone_first=lone_first)
+            taken = self._claim(connection, due, size)
+            self._expect_claim(taken, candidates, size)
+            alone = self._claim_lost(connection, due, taken.lost[0]) if lone and taken.lost else None
         self._claimed(taken, now)
+        if alone is not None:
+            assert [each.entry_id for each in alone.claimed] == [taken.lost[0]]
+            self._claimed(alone, now)
 
-    @rule(
-        sizes=st.tuples(sizes, sizes),
-        lone=st.tuples(st.booleans(), st.booleans()),
-        commit=st.tuples(*[st.booleans()] * 2),
-    )
-    def two_runners(self, sizes: tuple[int, int], lone: tuple[bool, bool], commit: tuple[bool, bool]) -> None:
+    @rule(size=st.sampled_from([1, 2, 3]), steps=st.lists(st.integers(-20000, 20000), min_size=8, max_size=8))
+    def a_whole_run(self, size: int, steps: list[int]) -> None:
+        """A run reads the clock once: whatever the clock does meanwhile, it claims what is due, and each row once."""
+        started = self._moment()
+        due = [row for row in self.table.claimable(started) if not row.outcome_due]
+        cursor, seen = CURSOR, []
+        for step in steps:
+            self.now += timedelta(seconds=step)  # the wall clock, which the run does not ask again
+            with self.engine.begin() as connection:
+                taken = claim.claim_due(
+                    connection, terms_of(connection, due=started, policy=POLICY), after=cursor, size=size, now=started
+                )
+            self._claimed(taken, started)
+            seen += [each.entry_id for each in taken.claimed]
+            cursor = taken.cursor
+            if taken.last:
+                break
+        assert seen == sorted(set(seen), key=seen.index), "none twice"
+        assert set(seen) == {row.id for row in due[: len(seen)]}
+        assert taken.last == (len(seen) == len(due) and len(taken.claimed) < size)
+        self.now = max(self.now, started)
+
+    @rule(sizes=st.tuples(sizes, sizes), commit=st.tuples(*[st.booleans()] * 2))
+    def two_runners(self, sizes: tuple[int, int], commit: tuple[bool, bool]) -> None:
         """The second claims while the first's transaction is open: never a row of the first's window."""
         now = self._moment()
         with self.engine.connect() as one, self.engine.connect() as other:
             candidates = self.table.claimable(now)
-            first = self._claim(one, now, sizes[0], lone_first=lone[0])
-            second = self._claim(other, now, sizes[1], lone_first=lone[1])
+            first = self._claim(one, now, sizes[0])
+            second = self._claim(other, now, sizes[1])
             mine, theirs = ({c.entry_id for c in taken.claimed} for taken in (first, second))
             assert not mine & theirs
-            self._expect_claim(first, candidates, sizes[0], lone_first=lone[0])
-            if not _tied(candidates, sizes[0]):
-                left = candidates[sizes[0] :]  # the first holds its whole window until it commits
-                self._expect_claim(second, left, sizes[1], lone_first=lone[1])
+            self._expect_claim(first, candidates, sizes[0])
+            self._expect_claim(second, [row for row in candidates if row.id not in mine], sizes[1], alone=False)
             self.table.seen["two runners, both with rows"] += bool(mine and theirs)
             for connection, taken, committed in ((one, first, commit[0]), (other, second, commit[1])):
                 if committed:
@@ -148,19 +174,17 @@ class OutboxMachine(RuleBasedStateMachine):
                 else:
                     connection.rollback()
 
-    @rule(size=sizes, limit=st.sampled_from([MAX_ATTEMPTS, MAX_ATTEMPTS, 1]))
-    def quarantine_spent(self, size: int, limit: int) -> None:
-        """Also under a limit that an operator has lowered meanwhile."""
+    @rule(limit=st.sampled_from([MAX_ATTEMPTS, MAX_ATTEMPTS, 1]))
+    def quarantine_spent(self, limit: int) -> None:
+        """Also under a limit that an operator has lowered meanwhile; rows that are not spent stay, though named."""
         now = self._moment()
         expected = self.table.spent(now, limit)
         with self.engine.begin() as connection:
-            spent = claim.quarantine_spent(connection, due=now, now=now, size=size, max_attempts=limit)
+            spent = claim.quarantine_spent(connection, list(self.table.rows), due=now, now=now, max_attempts=limit)
             found = [(entry, Outcome(OutcomeKind.QUARANTINED, error)) for entry, error in spent]
             delivery.write_quarantined(connection, found, now, self._announce)
         ids = {entry.id for entry, _ in spent}
-        assert len(ids) == min(size, len(expected))
-        if not _tied(expected, size):
-            assert ids == {row.id for row in expected[:size]}
+        assert ids == {row.id for row in expected}
         for each in ids:
             self.table.quarantine_uncalled(self.table.rows[each])
 
@@ -175,7 +199,7 @@ class OutboxMachine(RuleBasedStateMachine):
         calls = self.calls[-3:] if newest else self.calls
         answered: list[Answered] = []
         for number, (kind, wait) in zip(picked, replies, strict=False):
-            error = None if kind == SUCCESS else f"HTTP {len(kind)}"
+            error = None if kind in {SUCCESS, NOT_CALLED} else f"HTTP {len(kind)}"
             answered.append(Answered(calls[number % len(calls)], Reply(VERDICTS[kind], error, retry_after=wait)))
         now = self._moment()
         origin = AttemptOrigin(None, "model", None)
@@ -222,7 +246,7 @@ class OutboxMachine(RuleBasedStateMachine):
         assert history == +self.table.history
 
     def _moment(self) -> datetime:
-        """Now; no two rules share one, so that due times seldom tie."""
+        """Now; no two rules share one."""
         self.now += timedelta(microseconds=10)
         return self.now
 
@@ -233,25 +257,25 @@ class OutboxMachine(RuleBasedStateMachine):
     def _announce(self, _connection: Connection, event_ids: Sequence[UUID]) -> None:
         self.announced += event_ids
 
-    def _claim(self, connection: Connection, due: datetime, size: int, *, lone_first: bool) -> Pass:
-        return claim.claim_due(connection, due=due, now=self.now, size=size, policy=POLICY, lone_first=lone_first)
+    def _claim(self, connection: Connection, due: datetime, size: int) -> Pass:
+        terms = terms_of(connection, due=due, policy=POLICY)
+        return claim.claim_due(connection, terms, after=CURSOR, size=size, now=self.now)
 
-    def _expect_claim(self, taken: Pass, candidates: Sequence[ModelRow], size: int, *, lone_first: bool) -> None:
-        ids = {claimed.entry_id for claimed in taken.claimed}
-        assert len(ids) == len(taken.claimed) <= size
-        assert ids <= {row.id for row in candidates}
-        assert bool(ids) == bool(candidates)
-        lost = [row for row in candidates if row.id in ids and row.outcome_due]
-        assert not lost or len(ids) == 1, "a row whose outcome was lost goes alone"
-        if _tied(candidates, size):
-            return
-        window = candidates[:size]
-        alone = [row for row in window if row.outcome_due]
-        together = [row for row in window if not row.outcome_due]
-        expected = alone[:1] if alone and (lone_first or not together) else together
-        if len(alone) < 2 or alone[0].due != alone[1].due:
-            assert ids == {row.id for row in expected}
-        assert taken.last == (len(ids) == len(window) < size or not ids)
+    def _claim_lost(self, connection: Connection, due: datetime, entry_id: UUID) -> Pass:
+        terms = terms_of(connection, due=due, policy=POLICY)
+        return claim.claim_lost(connection, terms, entry_id=entry_id, now=self.now)
+
+    def _expect_claim(self, taken: Pass, candidates: Sequence[ModelRow], size: int, *, alone: bool = True) -> None:
+        """The first in the due order that do not go alone; those of the others that stand before the last of them."""
+        together = [row for row in candidates if not row.outcome_due]
+        window = together[:size]
+        assert taken.open
+        assert {each.entry_id for each in taken.claimed} == {row.id for row in window}
+        assert taken.last == (len(window) < size)
+        if alone:
+            edge = (window[-1].due, window[-1].id) if len(window) == size else None
+            lost = [row.id for row in candidates if row.outcome_due and (edge is None or (row.due, row.id) < edge)]
+            assert list(taken.lost) == lost
 
     def _claimed(self, taken: Pass, now: datetime) -> None:
         for each in taken.claimed:
@@ -265,11 +289,6 @@ class OutboxMachine(RuleBasedStateMachine):
                 called = outcome.still_claimed(connection, taken.claimed)
             assert {entry.id for entry in called} == {each.entry_id for each in taken.claimed}
             self.calls += called
-
-
-def _tied(rows: Sequence[ModelRow], size: int) -> bool:
-    """Is it open which rows the window holds, as two at its edge fall due in the same moment?"""
-    return len(rows) > size and rows[size - 1].due == rows[size].due
 
 
 def _in_effect(answers: Sequence[tuple[Answered, Any]]) -> list[tuple[Answered, Any]]:

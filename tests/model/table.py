@@ -14,6 +14,7 @@ BASE, FACTOR, CAP = timedelta(minutes=1), 2, timedelta(minutes=3)
 JITTER = 0.1
 
 SUCCESS, TRANSIENT, REFUSED, NOT_FOUND, INVALID = "success", "transient", "refused", "not found", "invalid"
+NOT_CALLED = "not called"
 
 
 @dataclass
@@ -30,6 +31,8 @@ class ModelRow:
     version: int = 0
     outcome_due: bool = False
     error: str | None = None
+    claimed_from: datetime | None = None
+    """When it was due before its last claim."""
 
     @property
     def due(self) -> datetime:
@@ -82,14 +85,14 @@ class OutboxTable:
             for row in self.rows.values()
             if row.status == "Pending" and row.due <= due and row.attempts <= MAX_ATTEMPTS and row.id not in held
         ]
-        return sorted(found, key=lambda row: row.due)
+        return sorted(found, key=lambda row: (row.due, row.id))
 
     def spent(self, due: datetime, limit: int) -> list[ModelRow]:
         """What leaves Pending uncalled under this limit of attempts, in its order."""
         found = [
             row for row in self.rows.values() if row.status == "Pending" and row.due <= due and row.attempts > limit
         ]
-        return sorted(found, key=lambda row: row.due)
+        return sorted(found, key=lambda row: (row.due, row.id))
 
     def claim(self, row: ModelRow, now: datetime) -> None:
         """Pending -> Pending, the attempt marked before the call."""
@@ -97,6 +100,7 @@ class OutboxTable:
         row.attempts += 1
         row.version += 1
         row.outcome_due = True
+        row.claimed_from = row.due
         delay = min(BASE * FACTOR ** (row.attempts - 1), CAP)
         row.earliest, row.latest = now + delay, now + delay * (1 + JITTER) + timedelta(milliseconds=1)
 
@@ -114,6 +118,8 @@ class OutboxTable:
             return
         if kind == SUCCESS:
             self._success(row, call)
+        elif kind == NOT_CALLED:
+            self._give_back(row, call)
         elif row.status != "Pending" or row.version != call.version:
             self._remember("Late", f"late failure, {row.status}")
         elif kind == NOT_FOUND and row.guard:
@@ -134,6 +140,18 @@ class OutboxTable:
                 later = max(row.due, now + min(wait, CAP))
                 self.seen["retry-after moves the due time"] += later > row.due
                 row.earliest = row.latest = later
+
+    def _give_back(self, row: ModelRow, call: ModelCall) -> None:
+        """Not called: as before the claim; of an older version it is nothing at all."""
+        if row.status != "Pending" or row.version != call.version or row.attempts == 0:
+            self.seen["not called, moved on"] += 1
+            return
+        self._remember("NotCalled", "not called")
+        row.attempts -= 1
+        row.version += 1
+        row.outcome_due = False
+        assert row.claimed_from is not None
+        row.earliest = row.latest = row.claimed_from
 
     def requeue(self, ids: Sequence[UUID], now: datetime) -> dict[UUID, str]:
         """Quarantined -> Pending by an operator; the answer of each id."""

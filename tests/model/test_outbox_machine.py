@@ -16,7 +16,7 @@ from sqlalchemy import Engine
 
 from pin.rules.outbox import Entry
 from tests.model.machine import SNAPSHOTS, OutboxMachine
-from tests.model.table import INVALID, MAX_ATTEMPTS, NOT_FOUND, REFUSED, SUCCESS, TRANSIENT
+from tests.model.table import INVALID, MAX_ATTEMPTS, NOT_CALLED, NOT_FOUND, REFUSED, SUCCESS, TRANSIENT
 
 WALKED = {
     "stage",
@@ -45,6 +45,8 @@ WALKED = {
     "requeue refused, Pending",
     "requeue refused, Done",
     "two runners, both with rows",
+    "not called",
+    "not called, moved on",
 }
 """Every line of the table, and the races beside it."""
 
@@ -64,7 +66,7 @@ class Walk:
     def claim(self) -> Entry:
         """The one row that is due by the end of the day, as it was claimed."""
         self.machine.now += timedelta(days=1)
-        self.machine.claim(size=1, lone_first=True, behind=0, later=0)
+        self.machine.claim(size=1, lone=True, behind=0, later=0)
         return self._last()
 
     def reply(self, call: Entry, kind: str, wait: timedelta | None = None) -> None:
@@ -78,7 +80,7 @@ class Walk:
 
     def spend(self, limit: int) -> None:
         self.machine.now += timedelta(days=1)
-        self.machine.quarantine_spent(size=100, limit=limit)
+        self.machine.quarantine_spent(limit=limit)
         self.machine.both_say_the_same()
 
     def remove_guards(self) -> None:
@@ -115,6 +117,12 @@ def test_every_line_of_the_state_table_is_walked(engine: Engine) -> None:
     walk.reply(walk.stage(2), SUCCESS)
     walk.stage(2)
     walk.reply(walk.claim(), SUCCESS)
+    # Claimed and not called: as before, and once it has moved on nothing more.
+    walk.stage(2)
+    given_back = walk.claim()
+    walk.reply(given_back, NOT_CALLED)
+    walk.reply(given_back, NOT_CALLED)
+    walk.reply(walk.claim(), SUCCESS)
     # Quarantined by refusal, back, again by spent attempts, and detached all the same.
     walk.stage(3)
     early = walk.claim()
@@ -134,13 +142,13 @@ def test_every_line_of_the_state_table_is_walked(engine: Engine) -> None:
         walk.reply(walk.claim(), TRANSIENT)
     walk.spend(1)
     machine.stage(wanted=[(SNAPSHOTS[0], False), (SNAPSHOTS[1], False)], wait=0, commits=True)
-    machine.two_runners(sizes=(1, 1), lone=(False, False), commit=(True, True))
+    machine.two_runners(sizes=(1, 1), commit=(True, True))
     machine.both_say_the_same()
     assert {name for name in WALKED if not machine.table.seen[name]} == set()
 
 
 @pytest.mark.timeout(600)  # a failure is made small before it is told, which may take minutes
-@pytest.mark.req("J4", "J9", "J10", "J11", "J13", "J16", "J20", "G6", "G7", "G9", "G13", "G17", "G21")
+@pytest.mark.req("J4", "J9", "J10", "J11", "J13", "J16", "J20", "G6", "G7", "G9", "G13", "G17", "G21", "G22", "G25")
 def test_the_storage_verbs_and_the_state_table_say_the_same(engine: Engine) -> None:
     seen: Counter[str] = Counter()
     machine: Any = partial(OutboxMachine, engine, seen)

@@ -19,6 +19,9 @@ from tests.job.scene import change, query, row, stage
 NOW = utc_now()
 
 
+DONE = "UPDATE news.snapshot_detach_outbox SET status = 'Done', last_error = NULL WHERE id = :id"
+
+
 def quarantined(engine: Engine, count: int, error: str | None = "HTTP 404 SELECTIONS_SNAPSHOT_NOT_FOUND") -> list[UUID]:
     made = stage(engine, [new_id() for _ in range(count)], now=NOW)
     change(
@@ -34,6 +37,23 @@ def quarantined(engine: Engine, count: int, error: str | None = "HTTP 404 SELECT
 def statuses(engine: Engine) -> dict[str, int]:
     found = query(engine, "SELECT status, count(*) AS n FROM news.snapshot_detach_outbox GROUP BY status")
     return {one.status: one.n for one in found}
+
+
+def delivered(engine: Engine, ids: list[UUID]) -> None:
+    """They went out with the plan, and the job delivered them."""
+    change(
+        engine,
+        "UPDATE news.snapshot_detach_outbox SET status = 'Done', last_error = NULL WHERE id = ANY(:ids)",
+        ids=ids,
+    )
+    change(
+        engine,
+        """INSERT INTO news.snapshot_detach_attempt
+               (entry_id, entry_version, attempt, outcome, duration_ms, worker, recorded_at)
+           SELECT id, 26, 1, 'Succeeded', 1, 'w', :now FROM unnest(CAST(:ids AS uuid[])) AS one (id)""",
+        ids=ids,
+        now=NOW,
+    )
 
 
 def kept(engine: Engine, wanted: Filter | None = None) -> UUID:
@@ -99,13 +119,9 @@ def test_the_rest_follows_once_every_canary_is_done(engine: Engine) -> None:
     assert statuses(engine) == {"Quarantined": 3, "Pending": 2}
     assert plans.advance(engine, NOW) == []
 
-    change(
-        engine, "UPDATE news.snapshot_detach_outbox SET status = 'Done', last_error = NULL WHERE id = :id", id=ids[0]
-    )
+    delivered(engine, ids[:1])
     assert plans.advance(engine, NOW) == []
-    change(
-        engine, "UPDATE news.snapshot_detach_outbox SET status = 'Done', last_error = NULL WHERE id = :id", id=ids[1]
-    )
+    delivered(engine, ids[1:2])
     assert plans.advance(engine, NOW) == [(plan_id, PlanState.COMPLETED)]
 
     assert statuses(engine) == {"Done": 2, "Pending": 3}
@@ -161,12 +177,42 @@ def test_an_operator_stops_a_plan(engine: Engine) -> None:
 def test_a_run_moves_the_plan_on(engine: Engine, job_settings: MakeJobSettings) -> None:
     ids = quarantined(engine, 3)
     started(engine, kept(engine), 1)
+    delivered(engine, ids[:1])
+    job = make_job(job_settings())
+    retry_job.run(job, Event())
+    job.engine.dispose()
+    assert statuses(engine) == {"Done": 1, "Pending": 2}
+
+
+@pytest.mark.req("J29")
+@pytest.mark.case("A45")
+def test_a_canary_that_did_not_move_is_replaced_by_the_next(engine: Engine) -> None:
+    ids = quarantined(engine, 4)
+    plan_id = kept(engine)
     change(
         engine, "UPDATE news.snapshot_detach_outbox SET status = 'Done', last_error = NULL WHERE id = :id", id=ids[0]
     )
-    job = make_job(job_settings())
-    stopping = Event()
-    stopping.set()
-    retry_job.run(job, stopping)
-    job.engine.dispose()
-    assert statuses(engine) == {"Done": 1, "Pending": 2}
+
+    assert started(engine, plan_id, 1) is PlanState.CANARY
+
+    assert statuses(engine) == {"Done": 1, "Pending": 1, "Quarantined": 2}
+    assert plans.advance(engine, NOW) == [], "the first is Done, and proves nothing"
+
+
+@pytest.mark.req("J29")
+@pytest.mark.case("A45")
+def test_a_canary_that_is_done_without_a_call_of_the_plans_proves_nothing(engine: Engine) -> None:
+    ids = quarantined(engine, 4)
+    plan_id = kept(engine)
+    started(engine, plan_id, 1)
+    # An answer to a call from before the quarantine: late, and true (G9).
+    change(
+        engine, "UPDATE news.snapshot_detach_outbox SET status = 'Done', last_error = NULL WHERE id = :id", id=ids[0]
+    )
+
+    assert plans.advance(engine, NOW) == [(plan_id, PlanState.CANARY)]
+    assert statuses(engine) == {"Done": 1, "Pending": 1, "Quarantined": 2}
+    assert plans.advance(engine, NOW) == []
+    delivered(engine, ids[1:2])
+    assert plans.advance(engine, NOW) == [(plan_id, PlanState.COMPLETED)]
+    assert statuses(engine) == {"Done": 2, "Pending": 2}

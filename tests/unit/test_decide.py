@@ -28,6 +28,7 @@ _FAILURES = [verdict for verdict in Verdict if verdict is not Verdict.DETACHED]
 # Of a failure of the current version while Pending: what becomes of the entry after 0, 1, 11, 12 and 13 attempts.
 _SPENDS_BUDGET = (_RETRIED, _RETRIED, _RETRIED, _QUARANTINED, _QUARANTINED)
 _PERMANENT = (_RETRIED, _QUARANTINED, _QUARANTINED, _QUARANTINED, _QUARANTINED)
+_UNCALLED = (_LATE, *[OutcomeKind.NOT_CALLED] * 4)
 _GUARDS_END = (_SUCCEEDED,) * 5
 _CURRENT_FAILURE = {
     (Verdict.TRANSIENT, False): _SPENDS_BUDGET,
@@ -38,6 +39,8 @@ _CURRENT_FAILURE = {
     (Verdict.NOT_FOUND, True): _GUARDS_END,
     (Verdict.INVALID, False): _PERMANENT,
     (Verdict.INVALID, True): _PERMANENT,
+    (Verdict.NOT_CALLED, False): _UNCALLED,
+    (Verdict.NOT_CALLED, True): _UNCALLED,
 }
 
 
@@ -102,7 +105,7 @@ def test_a_success_is_the_truth_whenever_it_arrives(standing: Entry, version: in
 
 
 @pytest.mark.req("J19")
-@given(_replies)
+@given(_replies.filter(lambda reply: reply.verdict is not Verdict.NOT_CALLED))
 def test_a_first_synchronous_attempt_never_quarantines_and_moves_no_due_time(reply: Reply) -> None:
     outcome = decide(entry(attempts=0, version=0), 0, reply, NOW, DEFAULT)
     assert outcome.kind in {_SUCCEEDED, _RETRIED}
