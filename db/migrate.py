@@ -25,7 +25,8 @@ def _config(connection: Connection | None = None) -> "Config":
     from alembic.config import Config
 
     config = Config()
-    config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
+    # alembic reads its options as templates, in which % begins a name (A33).
+    config.set_main_option("script_location", str(Path(__file__).parent / "migrations").replace("%", "%%"))
     config.attributes["connection"] = connection
     return config
 

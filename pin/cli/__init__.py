@@ -5,6 +5,7 @@ line; 69 the database does not answer or is not migrated; 78 wrong settings. Com
 run, so that `pin --help` is instant.
 """
 
+import io
 import sys
 
 import rich_click as click
@@ -76,6 +77,9 @@ for _command in (
 
 def main() -> None:
     """The entry point; ends the process with the command's exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a terminal that has not every letter gets its escape instead
+            stream.reconfigure(errors="backslashreplace")
     try:
         cli(prog_name="pin")
     except Fault as fault:

@@ -2,17 +2,13 @@
 
 import ast
 import inspect
-import os
-import tomllib
-from pathlib import Path
 from typing import Any
 
-from dotenv import dotenv_values
 from pydantic import BaseModel
 
 from pin.config.faults import known_names, nearest
 from pin.config.settings import Settings
-from pin.config.sources import CONFIG_FILE, PREFIX
+from pin.config.sources import PREFIX, config_file, dotenv_names, environment, toml_table, without_empty
 from pin.operations.system import settings_in_force
 
 
@@ -43,18 +39,15 @@ def explained(name: str, settings: Settings) -> dict[str, Any]:
 
 
 def _origin(name: str, path: list[str]) -> str:
-    if any(given.upper() == name for given in os.environ):
+    if any(given.upper() == name for given in environment()):
         return "environment"
-    dotenv = dotenv_values(".env")
-    if any(given.upper() == name for given in dotenv):
+    if any(given.upper() == name for given in dotenv_names()):
         return ".env"
-    file = os.environ.get(CONFIG_FILE) or dotenv.get(CONFIG_FILE)
-    if file:
-        table: Any = tomllib.loads(Path(file).read_text(encoding="utf-8"))
-        for part in path:
-            table = table.get(part) if isinstance(table, dict) else None
-        if table is not None:
-            return file
+    table: Any = without_empty(toml_table())
+    for part in path:
+        table = table.get(part) if isinstance(table, dict) else None
+    if table is not None:
+        return config_file() or "default"
     return "default"
 
 

@@ -54,7 +54,7 @@ def worker() -> None:
         options = load_settings().worker
     milliseconds = int(options.shutdown_timeout.total_seconds() * 1000)
     # dramatiq puts this path before all others: a stray `actors` in the working folder must not be taken for ours.
-    command = ["-m", "dramatiq", "actors", "--path", str(_ROOT)]
+    command = ["-P", "-m", "dramatiq", "actors", "--path", str(_ROOT)]
     command += ["-p", str(options.processes), "-t", str(options.threads)]
     # Its processes count in files of one folder, which has to be there before Python starts.
     _become(*command, "--worker-shutdown-timeout", str(milliseconds), **{FOLDER_VARIABLE: str(fresh_folder())})

@@ -3,7 +3,6 @@
 `load_settings` names every wrong field at once, its value and the rule.
 """
 
-import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,7 +13,7 @@ from pin.config.faults import Fault, SettingsError, faults_of, unknown_keys, unk
 from pin.config.rules import cross_field_faults
 from pin.config.sections import Section
 from pin.config.settings import Settings
-from pin.config.sources import CONFIG_FILE, PREFIX, dotenv_names, toml_table
+from pin.config.sources import CONFIG_FILE, PREFIX, dotenv_names, environment, toml_table
 
 
 def load_settings(overrides: Mapping[str, Any] | None = None) -> Settings:
@@ -23,7 +22,7 @@ def load_settings(overrides: Mapping[str, Any] | None = None) -> Settings:
     `overrides` (nested, by field name) stand above every source. Raises SettingsError listing every unknown name
     (with the nearest known one) and every field that breaks a rule, with its value and the rule.
     """
-    named = dotenv_names() | dict(os.environ)
+    named = dotenv_names() | environment()
     faults = list(unknown_names(Settings, named, PREFIX, ignore={CONFIG_FILE}, ignore_prefix="PIN_TEST_"))
     faults += unknown_keys(Settings, toml_table())
     given: dict[str, Any] = dict(overrides or {})

@@ -9,10 +9,10 @@ from typing import Annotated
 from pydantic import BeforeValidator, Field
 from pydantic_settings import (
     BaseSettings,
+    InitSettingsSource,
     NoDecode,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
-    TomlConfigSettingsSource,
 )
 
 from pin.config.sections import (
@@ -28,7 +28,7 @@ from pin.config.sections import (
     WorkerOptions,
     comma_separated,
 )
-from pin.config.sources import PREFIX, config_file
+from pin.config.sources import PREFIX, toml_table, without_empty
 
 
 class Settings(BaseSettings):
@@ -38,6 +38,7 @@ class Settings(BaseSettings):
         env_prefix=PREFIX,
         env_nested_delimiter="__",
         env_file=".env",
+        env_ignore_empty=True,  # an empty string means unset, for every setting (A32)
         extra="ignore",  # unknown names are refused by `load_settings`, which can name the nearest known one
         frozen=True,
         validate_default=True,
@@ -75,6 +76,6 @@ class Settings(BaseSettings):
         """Environment over `.env` over the TOML file."""
         del file_secret_settings
         sources = [init_settings, env_settings, dotenv_settings]
-        if path := config_file():
-            sources.append(TomlConfigSettingsSource(settings_cls, Path(path)))
+        if table := toml_table():
+            sources.append(InitSettingsSource(settings_cls, init_kwargs=without_empty(table)))
         return tuple(sources)

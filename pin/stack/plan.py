@@ -55,7 +55,8 @@ def specs(options: StackOptions, database_url: str, keys: LocalKeys | None) -> l
     }
     if keys is not None:
         shared |= {"PIN_AUTH__PUBLIC_KEYS": str(keys.public), "PIN_AUTH__M2M_PRIVATE_KEY": str(keys.private)}
-    pin = (sys.executable, "-m", "pin.cli")
+    # -P: what lies in the working folder, a file named db.py for one, is not taken for ours (A34).
+    pin = (sys.executable, "-P", "-m", "pin.cli")
 
     def web(name: str, role: Role, port: int) -> ChildSpec:
         own = {"PIN_CONTEXTS": name, "PIN_WEB__HOST": options.host, "PIN_WEB__PORT": str(port)}

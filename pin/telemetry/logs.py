@@ -4,12 +4,20 @@ Events and fields are listed in docs/logs.md. Nothing here logs a header, a body
 log only as class and code. Every line is redacted before it is written, for what exceptions and libraries say.
 """
 
+import io
 import logging
+import os
 import sys
 from collections.abc import Iterable, Mapping, MutableMapping
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
+from pin.telemetry.otel_environment import take_out_unreadable
+
+OTEL_IGNORED = take_out_unreadable(os.environ)
+"""The OTEL_* variables that are not followed. Taken out before the library below is imported, which reads them then."""
+
+# ruff: noqa: E402
 import msgspec
 import structlog
 from opentelemetry import trace
@@ -63,6 +71,8 @@ def configure_logging(*, log_format: str, level: str, process: str) -> None:
         wrapper_class=structlog.stdlib.BoundLogger,
         cache_logger_on_first_use=False,
     )
+    if isinstance(sys.stderr, io.TextIOWrapper):  # whatever the terminal's encoding, no line is lost for a letter
+        sys.stderr.reconfigure(errors="backslashreplace")
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(
         _Formatter(

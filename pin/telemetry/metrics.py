@@ -7,6 +7,7 @@ Every module that counts by label declares the label's values, so that a series 
 import os
 from collections.abc import Iterable
 from itertools import product
+from pathlib import Path
 
 from prometheus_client import (
     REGISTRY,
@@ -20,11 +21,14 @@ from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 
 from pin.telemetry.logs import get_logger
-from pin.telemetry.multiprocess import FOLDER_VARIABLE
+from pin.telemetry.multiprocess import FOLDER_VARIABLE, ensure_folder
 
 log = get_logger(__name__)
 
 disable_created_metrics()  # type: ignore[no-untyped-call]
+
+if os.environ.get(FOLDER_VARIABLE):  # a worker process that replaces one that died makes its files here, on import
+    ensure_folder(Path(os.environ[FOLDER_VARIABLE]))
 
 LAG_BUCKETS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400, 28800)
 """Seconds; 600 is the SLO's edge (J28)."""
@@ -100,6 +104,10 @@ def exposition(collectors: Iterable[Collector] = ()) -> bytes:
 def _counted() -> bytes:
     folder = os.environ.get(FOLDER_VARIABLE)
     if not folder:
+        return generate_latest(REGISTRY)
+    if ensure_folder(Path(folder)):
+        # Its files went with it. What this process counts it still has; of the others only their own figures are lost.
+        log.warning("metrics folder was gone", folder=folder)
         return generate_latest(REGISTRY)
     registry = CollectorRegistry()
     MultiProcessCollector(registry, folder)  # type: ignore[no-untyped-call]

@@ -29,6 +29,15 @@ def fresh_folder(parent: Path | None = None) -> Path:
     return Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=place))
 
 
+def ensure_folder(folder: Path) -> bool:
+    """Whether the folder was gone, as after a cleaner of temporary files, and had to be made again."""
+    try:
+        folder.mkdir(mode=0o700, parents=True)
+    except OSError:  # it is there; or it cannot be made, which the library will say when it needs it
+        return False
+    return True
+
+
 def serves_for_all(folder: Path) -> bool:
     """Whether it falls to this process to serve the folder's sums: to the first that asks, until it ends."""
     descriptor = os.open(folder / "serving.lock", os.O_RDWR | os.O_CREAT, 0o600)

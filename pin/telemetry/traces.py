@@ -10,16 +10,23 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
-from opentelemetry import propagate, trace
+from pin.telemetry.logs import OTEL_IGNORED, get_logger
+
+log = get_logger(__name__)  # above: what cannot be read is out of the environment before the imports below read it
+
+# ruff: noqa: E402
+from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 from opentelemetry.trace import NonRecordingSpan, Span, SpanContext, SpanKind, Status, StatusCode, TraceFlags
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from opentelemetry.util.types import AttributeValue
 
 tracer = trace.get_tracer("pin")
+_propagator = TraceContextTextMapPropagator()
 
 CLOSE_WITHIN = 2.0
 """Seconds that a stop waits for the last spans to be sent."""
@@ -62,16 +69,30 @@ _UNCOLLECTED = nullcontext[Span](trace.INVALID_SPAN)
 
 
 def configure_tracing(service: str) -> None:
-    """Install the process's tracer provider, once a process: a further call keeps the first. Never on import."""
+    """Install the process's tracer provider, once a process: a further call keeps the first. Never on import.
+
+    Whatever is wrong with OTEL_*, the process goes on: what is ignored is said once, by name (A36).
+    """
     if isinstance(trace.get_tracer_provider(), TracerProvider):
         return
+    if OTEL_IGNORED:
+        log.warning("telemetry settings ignored", names=list(OTEL_IGNORED))
+    try:
+        provider = _provider(service)
+    except Exception as error:  # noqa: BLE001 - the library may raise anything, and nothing of it may stop the work
+        log.warning("tracing is off", error=type(error).__name__)
+        return
+    trace.set_tracer_provider(provider)
+
+
+def _provider(service: str) -> _Provider:
     # Its own hook at exit would wait half a minute for a collector that does not answer: `close_tracing` is called.
     provider = _Provider(resource=Resource.create({"service.name": service}), shutdown_on_exit=False)
     if os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT") or os.environ.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"):
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 
         provider.add_span_processor(_Exporting(OTLPSpanExporter()))
-    trace.set_tracer_provider(provider)
+    return provider
 
 
 def close_tracing(within: float = CLOSE_WITHIN) -> None:
@@ -143,7 +164,7 @@ def carrier() -> dict[str, str]:
     if known is not None:
         return dict(known)
     headers: dict[str, str] = {}
-    propagate.inject(headers)
+    _propagator.inject(headers)
     if isinstance(current, _Silent):
         current.headers = dict(headers)
     return headers
@@ -151,7 +172,7 @@ def carrier() -> dict[str, str]:
 
 def context_of(headers: Mapping[str, str]) -> Context:
     """The span that `headers` (lower-case names) continue."""
-    context = propagate.extract(headers)
+    context = _propagator.extract(headers)
     if collecting() or not (continued := trace.get_current_span(context).get_span_context()).is_valid:
         return context
     return trace.set_span_in_context(_Silent(continued), context)

@@ -1,5 +1,6 @@
 """Who may come in, and whose forms count."""
 
+import contextlib
 import itertools
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 from litestar import Litestar
 from litestar.routes import HTTPRoute
+from litestar.testing import RequestFactory
 from sqlalchemy import Engine, text
 
 from pin.access.operators import Role, make_operator, read_operators, verify_password
@@ -21,8 +23,10 @@ from tests.console.browsing import OPERATOR, PASSWORD, VIEWER, Reading, Visitor
 from tests.serving import Keys, serving, settings_for
 from web.app import create_app
 from web.openapi import document
+from web.ops.forms import same_origin
 from web.ops.session import COOKIE, open_session, read_session
 from web.ops.throttle import FREE, Guess, Throttle
+from web.problems import ProblemError
 
 pytestmark = pytest.mark.req("C5")
 
@@ -224,3 +228,26 @@ def test_passwords_are_salted_and_compared_whole() -> None:
 def test_the_pages_are_no_part_of_the_apis_description(database: str, keys: Keys, operators_file: Path) -> None:
     app = _app(database, keys, operators_file)
     assert not [path for path in document(app.routes)["paths"] if path.startswith("/ops")]
+
+
+@pytest.mark.case("A39")
+@pytest.mark.parametrize(
+    ("origin", "host", "same"),
+    [
+        ("https://console.example", "console.example:443", True),
+        ("https://console.example:443", "Console.Example", True),
+        ("http://console.example", "console.example:80", True),
+        ("https://[::1]", "[::1]:443", True),
+        ("https://console.example", "console.example:8443", False),
+        ("https://console.example:8443", "console.example", False),
+        ("http://console.example", "console.example:443", False),
+        ("https://console.example", "other.example:443", False),
+        ("https://console.example", "user@console.example:443", False),
+        ("https://console.example", "console.example:x", False),
+        ("null", "console.example", False),
+    ],
+)
+def test_a_port_that_the_scheme_implies_may_be_written_or_not(origin: str, host: str, same: bool) -> None:
+    request = RequestFactory().post("/ops/sign-in", headers={"origin": origin, "host": host})
+    with contextlib.nullcontext() if same else pytest.raises(ProblemError):
+        same_origin(request)

@@ -69,7 +69,7 @@ def test_every_option_has_the_documents_default() -> None:
         ({"PIN_SELECTIONS_URL": "http://host:99999"}, "selections_url", "http or https URL"),
         ({"PIN_SELECTIONS_URL": "http://[::1"}, "selections_url", "http or https URL"),
         ({"PIN_DATABASE_URL": "mysql://host/pin"}, "database_url", "must start with postgresql://"),
-        ({"PIN_CONTEXTS": ""}, "contexts", "at least 1 item"),
+        ({"PIN_CONTEXTS": ","}, "contexts", "at least 1 item"),
         ({"PIN_LOG__LEVEL": "loud"}, "log.level", "'debug', 'info', 'warning' or 'error'"),
     ],
 )

@@ -33,8 +33,22 @@ def same_origin(request: AnyRequest) -> None:
     """Raises ProblemError 403 unless the browser says that the form stood on this very site."""
     given = request.headers.getall("origin", [])
     host = request.headers.get("host", "")
-    if len(given) != 1 or not host or urlsplit(given[0]).netloc.lower() != host.lower():
+    if len(given) != 1 or not host or not _same_site(given[0], host):
         raise refused("This form was not sent from this console. Open the page again and send it from there.")
+
+
+def _same_site(origin: str, host: str) -> bool:
+    """Whether a browser's origin names this host; a port that its scheme implies may be written or not (A39)."""
+    try:
+        there = urlsplit(origin)
+        here = urlsplit(f"{there.scheme}://{host}")
+        implied = {"https": 443, "http": 80}.get(there.scheme)
+        ports = there.port or implied, here.port or implied
+    except ValueError:
+        return False
+    if here.netloc != host or "@" in host or implied is None:
+        return False
+    return bool(there.hostname) and there.hostname == here.hostname and ports[0] == ports[1]
 
 
 def read_form(request: AnyRequest, body: bytes) -> Form:
