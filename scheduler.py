@@ -50,7 +50,7 @@ def make_job(settings: Settings) -> RetryJob:
         lock_url=settings.database_url,
         engine=make_engine(settings.database_url, pool_size=2, application_name="pin-scheduler"),
         options=settings.retry,
-        queue=settings.queue,
+        queue=settings.queue.model_copy(update={"max_batches_in_flight": settings.batches_in_flight}),
         policy=policy_of(settings.retry),
         hand_over=hand_over,
         announce=announce,

@@ -45,6 +45,12 @@ def cross_field_faults(settings: Settings) -> Iterator[Fault]:
             f"must be longer than {call_time}, what retry.batch_size / worker.concurrency calls may take",
         ),
         (
+            "queue.max_calls_in_flight",
+            queue.max_calls_in_flight,
+            queue.max_calls_in_flight >= min(worker.concurrency, retry.batch_size),
+            f"must be at least worker.concurrency ({worker.concurrency}), the calls of one batch",
+        ),
+        (
             "queue.lease",
             queue.lease,
             worker.time_limit < queue.lease,

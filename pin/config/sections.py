@@ -47,6 +47,8 @@ class QueueOptions(Section):
     """How often a worker looks for messages without being notified."""
     max_batches_in_flight: Annotated[int, Field(gt=0, le=1000)] = 8
     """Batches consumed and not finished, over all workers, at which the runner waits."""
+    max_calls_in_flight: Annotated[int, Field(gt=0, le=100_000)] = 400
+    """Calls on the wire at once, over all workers: the runner hands over no batch that could exceed it."""
 
 
 class WorkerOptions(Section):
@@ -55,7 +57,7 @@ class WorkerOptions(Section):
     processes: Annotated[int, Field(gt=0, le=64)] = 1
     threads: Annotated[int, Field(gt=0, le=64)] = 2
     """Batches a process works on at once."""
-    concurrency: Annotated[int, Field(gt=0, le=1000)] = 20
+    concurrency: Annotated[int, Field(gt=0, le=1000)] = 50
     """Calls in flight a batch."""
     time_limit: TimeSpan = timedelta(seconds=30)
     """The longest a batch may take; calls it has not started by then wait for their next attempt."""

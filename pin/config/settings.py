@@ -64,6 +64,12 @@ class Settings(BaseSettings):
     log: LogOptions = LogOptions()
     metrics: MetricsOptions = MetricsOptions()
 
+    @property
+    def batches_in_flight(self) -> int:
+        """Batches in work at once, over all workers, so that the fleet keeps both of the queue's limits."""
+        calls_of_a_batch = min(self.worker.concurrency, self.retry.batch_size)
+        return min(self.queue.max_batches_in_flight, self.queue.max_calls_in_flight // calls_of_a_batch)
+
     @classmethod
     def settings_customise_sources(
         cls,

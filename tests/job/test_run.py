@@ -98,6 +98,26 @@ def test_no_more_batches_are_in_flight_than_configured(
     assert (summary.claimed, summary.result) == (2, RunResult.OUT_OF_TIME)
 
 
+@pytest.mark.req("G6")
+@pytest.mark.parametrize(("ceiling", "batches"), [(5, 1), (11, 2), (400, 5)])
+def test_the_fleets_ceiling_of_calls_bounds_the_batches_in_flight(
+    engine: Engine, job_settings: MakeJobSettings, make_retry_job: MakeJob, ceiling: int, batches: int
+) -> None:
+    stage(engine, [new_id() for _ in range(25)])
+    settings = job_settings(
+        retry=retry(batch_size=5, max_run_duration=timedelta(seconds=1)),
+        queue=QueueOptions(max_calls_in_flight=ceiling),
+    )
+    job = make_retry_job(settings)
+
+    def consumed_at_once(connection: Connection, batch: Batch) -> Any:
+        message = job.hand_over(connection, batch)
+        connection.exec_driver_sql("UPDATE dramatiq.queue SET state = 'consumed', mtime = clock_timestamp()")
+        return message
+
+    assert retry_job.run(replace(job, hand_over=consumed_at_once), Event()).claimed == 5 * batches
+
+
 @pytest.mark.req("J12", "J13")
 @pytest.mark.case("A5")
 def test_while_a_batch_is_on_the_wire_no_session_is_idle_in_a_transaction(

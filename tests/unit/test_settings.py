@@ -59,9 +59,10 @@ def test_every_option_has_the_documents_default() -> None:
         ({"PIN_RETRY__MAX_RUN_DURATION": "5s"}, "retry.detach_call_timeout", "shorter than retry.max_run_duration"),
         ({"PIN_RETRY__BACKOFF_BASE": "45s"}, "queue.lease", "shorter than retry.backoff_base (0:00:45)"),
         ({"PIN_QUEUE__LEASE": "30s"}, "queue.lease", "longer than worker.time_limit (0:00:30)"),
-        ({"PIN_RETRY__DETACH_CALL_TIMEOUT": "6s"}, "worker.time_limit", "longer than 0:00:30"),
+        ({"PIN_RETRY__DETACH_CALL_TIMEOUT": "15s"}, "worker.time_limit", "longer than 0:00:30"),
         ({"PIN_WORKER__CONCURRENCY": "10"}, "worker.time_limit", "longer than 0:00:50"),
-        ({"PIN_WORKER__TIME_LIMIT": "25s"}, "worker.time_limit", "longer than 0:00:25"),
+        ({"PIN_WORKER__TIME_LIMIT": "10s"}, "worker.time_limit", "longer than 0:00:10"),
+        ({"PIN_QUEUE__MAX_CALLS_IN_FLIGHT": "49"}, "queue.max_calls_in_flight", "at least worker.concurrency (50)"),
         ({"PIN_WEB__CREATE_TIMEOUT": "30s"}, "web.create_timeout", "shorter than web.request_timeout (0:00:30)"),
         ({"PIN_WEB__PORT": "65536"}, "web.port", "less than or equal to 65535"),
         ({"PIN_SELECTIONS_URL": "selections:8000"}, "selections_url", "http or https URL"),
@@ -83,7 +84,7 @@ def test_each_rule_is_named_with_its_field_and_value(
     assert rule in faults[field].rule
     if own := given.get(f"PIN_{field.replace('.', '__').upper()}"):
         shown = faults[field].value
-        assert shown == (parse_timespan(own) if isinstance(shown, timedelta) else own)
+        assert shown == (parse_timespan(own) if isinstance(shown, timedelta) else type(shown)(own))
         assert str(faults[field]).startswith(f"{field} = {shown}: ")
 
 
