@@ -113,6 +113,7 @@ def test_the_fleets_ceiling_of_calls_bounds_the_batches_in_flight(
     def consumed_at_once(connection: Connection, batch: Batch) -> Any:
         message = job.hand_over(connection, batch)
         connection.exec_driver_sql("UPDATE dramatiq.queue SET state = 'consumed', mtime = clock_timestamp()")
+        connection.exec_driver_sql("SELECT pg_notify('pin.batches', '')")
         return message
 
     assert retry_job.run(replace(job, hand_over=consumed_at_once), Event()).claimed == 5 * batches
