@@ -1,6 +1,7 @@
 """Who may call: guards that run before any body is read, so that the order of checks is 401, 403, then 400 (G10)."""
 
 from typing import Any, Protocol
+from uuid import UUID
 
 from litestar import Request
 from litestar.connection import ASGIConnection
@@ -50,6 +51,13 @@ def users_only(connection: Connection, _: BaseRouteHandler) -> None:
     """A user of a tenant; `caller.user_id` and `caller.tenant_id` are set from here on."""
     if authenticate(connection).user_id is None:
         raise forbidden("Only a user may call this.")
+
+
+def user_of(caller: Caller) -> tuple[UUID, UUID]:
+    """The user and the tenant whom a route for users serves. Raises ProblemError 403 for a caller who is no user."""
+    if caller.user_id is None or caller.tenant_id is None:
+        raise forbidden("Only a user may call this.")
+    return caller.user_id, caller.tenant_id
 
 
 def forbidden(detail: str) -> ProblemError:

@@ -1,11 +1,13 @@
 """Optimistic concurrency over HTTP: a row's revision as a strong ETag, and If-Match required on a change."""
 
 import re
-from typing import Any
+from typing import Any, TypeVar
 
-from litestar import Request
+from litestar import Request, Response
 
 from web.problems import of_status
+
+T = TypeVar("T")
 
 _TAG = re.compile(r'"([0-9]{1,18})"')
 
@@ -13,6 +15,12 @@ _TAG = re.compile(r'"([0-9]{1,18})"')
 def etag_of(revision: int) -> str:
     """The ETag of a revision."""
     return f'"{revision}"'
+
+
+def tagged(content: T, revision: int, *, status: int | None = None, location: str | None = None) -> Response[T]:
+    """An answer with the ETag of what it shows; `location` names what was created."""
+    headers = {"ETag": etag_of(revision)} | ({"Location": location} if location else {})
+    return Response(content, status_code=status, headers=headers)
 
 
 def expected_revisions(request: Request[Any, Any, Any]) -> frozenset[int] | None:

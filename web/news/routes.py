@@ -1,7 +1,7 @@
 """HTTP of the news context: posts, their blocks and versions (G12, J21, J22). Users only; the tenant is the token's."""
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from functools import partial
 from typing import Any
 from uuid import UUID
@@ -20,11 +20,11 @@ from pin.news.status import delete_post, publish, unpublish
 from pin.news.writing import Written, create_post, set_blocks
 from pin.outgoing.selections import SelectionsUnavailable
 from pin.rules.contract import ErrorCode
-from web.auth import InjectedCaller, forbidden, users_only
+from web.auth import InjectedCaller, user_of, users_only
 from web.body import decode, uuid_of
 from web.bulkheads import Lane, LaneFullError, in_lane, run_in
 from web.deps import Deps
-from web.etag import etag_of, expected_revisions
+from web.etag import expected_revisions, tagged
 from web.news.problems import refuse
 from web.news.shapes import (
     CreatePost,
@@ -116,7 +116,7 @@ def create_post_handler(
     """create-post; Location names it. Its blocks may embed selections of the tenant, and no snapshot yet (G14)."""
     asked = decode(request, body, CreatePost)
     written = create_post(desk, _author(caller), asked.title, wanted_of(asked.blocks))
-    return _written(written, status=201, headers={"Location": f"{POSTS_PATH}/{written.post.id}"})
+    return _written(written, status=201, location=f"{POSTS_PATH}/{written.post.id}")
 
 
 @put(
@@ -185,7 +185,7 @@ def delete_post_handler(request: _Request, post_id: FromPath[str], desk: _Inject
 async def get_post_handler(post_id: FromPath[str], desk: _InjectedDesk, caller: InjectedCaller) -> Response[PostView]:
     """get-post: the current version as any user of the tenant sees it, in any status (J22, J32)."""
     rendered = await _read(desk, caller, uuid_of(post_id, "postId"))
-    return Response(post_view(rendered), headers={"ETag": etag_of(rendered.post.revision)})
+    return tagged(post_view(rendered), rendered.post.revision)
 
 
 @get(
@@ -219,15 +219,12 @@ async def _read(desk: Desk, caller: Caller, post_id: UUID, version: int | None =
 
 
 def _author(caller: Caller) -> Author:
-    if caller.user_id is None or caller.tenant_id is None:
-        raise forbidden("Only a user may call this.")
-    return Author(caller.user_id, caller.tenant_id)
+    return Author(*user_of(caller))
 
 
 def _if_sent(request: _Request) -> Collection[int] | None:
     return expected_revisions(request) if "if-match" in request.headers else None
 
 
-def _written(written: Written, status: int = 200, headers: Mapping[str, str] | None = None) -> Response[WrittenPost]:
-    sent = {"ETag": etag_of(written.post.revision), **(headers or {})}
-    return Response(written_post(written), status_code=status, headers=sent)
+def _written(written: Written, *, status: int = 200, location: str | None = None) -> Response[WrittenPost]:
+    return tagged(written_post(written), written.post.revision, status=status, location=location)

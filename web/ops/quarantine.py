@@ -9,8 +9,9 @@ from web.body import uuid_of
 from web.bulkheads import Lane, in_lane
 from web.openapi import describe
 from web.ops import wording
+from web.ops.changes import change_of, change_route
 from web.ops.console import OPS_PATH, AnyRequest, Console, InjectedConsole, InjectedSession, view
-from web.ops.forms import Form, submitted, told_in_words
+from web.ops.forms import Form, submitted
 from web.ops.page import html, see_other
 from web.problems import invalid, of_status
 
@@ -99,46 +100,25 @@ def plan_live(plan_id: FromPath[str], console: InjectedConsole) -> Response[byte
     return html("plan_live.html", found=_plan(console, plan_id), now=console.now())
 
 
-@post(
-    "/quarantine/plans/{plan_id:str}/start",
-    opt=describe("Give the set back", {303: None}),
-    include_in_schema=False,
-    status_code=303,
-)
-@in_lane(Lane.CONSOLE)
+@change_route("/quarantine/plans/{plan_id:str}/start", "Requeue the set")
 def start(
     request: AnyRequest, plan_id: FromPath[str], body: RawBody, console: InjectedConsole, session: InjectedSession
 ) -> Response[bytes]:
     """Its canaries, or all of it. What has changed since the preview is left alone."""
-    form = submitted(request, body, session)
-    id_ = uuid_of(plan_id, "planId")
-    with told_in_words(plans.PlanError):
-        plans.start(
-            console.engine,
-            id_,
-            canary=_number(form.one("canary") or "0"),
-            actor=session.operator.name,
-            reason=form.one("reason"),
-            now=console.now(),
-        )
+    with change_of(request, body, console, session, plans.PlanError) as change:
+        id_ = uuid_of(plan_id, "planId")
+        plans.start(console.engine, id_, canary=_number(change.form.one("canary") or "0"), **change.signed)
     return see_other(f"{QUARANTINE_PATH}/plans/{id_}")
 
 
-@post(
-    "/quarantine/plans/{plan_id:str}/stop",
-    opt=describe("Stop a plan", {303: None}),
-    include_in_schema=False,
-    status_code=303,
-)
-@in_lane(Lane.CONSOLE)
+@change_route("/quarantine/plans/{plan_id:str}/stop", "Stop a plan")
 def stop(
     request: AnyRequest, plan_id: FromPath[str], body: RawBody, console: InjectedConsole, session: InjectedSession
 ) -> Response[bytes]:
     """The rest stays quarantined; the canaries stay the job's."""
-    form = submitted(request, body, session)
-    id_ = uuid_of(plan_id, "planId")
-    with told_in_words(plans.PlanError):
-        plans.stop(console.engine, id_, actor=session.operator.name, reason=form.one("reason"), now=console.now())
+    with change_of(request, body, console, session, plans.PlanError) as change:
+        id_ = uuid_of(plan_id, "planId")
+        plans.stop(console.engine, id_, **change.signed)
     return see_other(f"{QUARANTINE_PATH}/plans/{id_}?notice=stopped")
 
 

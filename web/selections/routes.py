@@ -2,12 +2,10 @@
 
 import re
 from typing import Any
-from uuid import UUID
 
 from litestar import Request, Response, Router, get, post, put
 from litestar.params import FromPath, RawBody
 
-from pin.access.checking import Caller
 from pin.rules.contract import (
     DETACH_PATH,
     MESSAGE_SNAPSHOT_NOT_FOUND,
@@ -22,11 +20,11 @@ from pin.rules.contract import (
     SnapshotPage,
 )
 from pin.selections import snapshots
-from web.auth import InjectedCaller, forbidden, internal_news_only, users_only
+from web.auth import InjectedCaller, forbidden, internal_news_only, user_of, users_only
 from web.body import decode, uuid_of
 from web.bulkheads import Lane, in_lane
 from web.deps import Deps, InjectedDeps
-from web.etag import etag_of, expected_revisions
+from web.etag import expected_revisions, tagged
 from web.openapi import describe
 from web.problems import ProblemError, invalid, of_status
 from web.selections.shapes import (
@@ -73,7 +71,7 @@ def create_selection(
 ) -> Response[SelectionAnswer]:
     """A new selection, owned by the caller."""
     wanted = decode(request, body, SelectionRequest)
-    user_id, tenant_id = _user(caller)
+    user_id, tenant_id = user_of(caller)
     made = snapshots.create_selection(
         deps.write_engine,
         selection_id=deps.new_id(),
@@ -83,8 +81,7 @@ def create_selection(
         items=wanted.items,
         now=deps.clock(),
     )
-    headers = {"ETag": etag_of(made.revision), "Location": f"{SELECTIONS_PATH}/{made.id}"}
-    return Response(selection_answer(made), headers=headers)
+    return tagged(selection_answer(made), made.revision, location=f"{SELECTIONS_PATH}/{made.id}")
 
 
 @get(
@@ -97,12 +94,12 @@ def create_selection(
 @in_lane(Lane.READS)
 def get_selection(selection_id: FromPath[str], deps: InjectedDeps, caller: InjectedCaller) -> Response[SelectionAnswer]:
     """The selection with its ETag; another tenant's is answered as if it did not exist."""
-    _, tenant_id = _user(caller)
+    _, tenant_id = user_of(caller)
     try:
         found = snapshots.get_selection(deps.engine, uuid_of(selection_id, "selectionId"), tenant_id)
     except snapshots.SelectionNotFoundError:
         raise _selection_not_found() from None
-    return Response(selection_answer(found), headers={"ETag": etag_of(found.revision)})
+    return tagged(selection_answer(found), found.revision)
 
 
 @put(
@@ -126,7 +123,7 @@ def edit_selection(
     id_ = uuid_of(selection_id, "selectionId")
     expected = expected_revisions(request)
     wanted = decode(request, body, SelectionRequest)
-    user_id, tenant_id = _user(caller)
+    user_id, tenant_id = user_of(caller)
     try:
         edited = snapshots.edit_selection(
             deps.write_engine,
@@ -144,7 +141,7 @@ def edit_selection(
         raise forbidden("Only its owner may change a selection.") from None
     except snapshots.StaleRevisionError:
         raise of_status(412, "The selection has changed since: read it again.") from None
-    return Response(selection_answer(edited), headers={"ETag": etag_of(edited.revision)})
+    return tagged(selection_answer(edited), edited.revision)
 
 
 @post(
@@ -257,12 +254,6 @@ def _query(request: AnyRequest, name: str) -> str | None:
     if len(given) > 1:
         raise invalid("Parameter is given twice.", field=name)
     return given[0] if given else None
-
-
-def _user(caller: Caller) -> tuple[UUID, UUID]:
-    if caller.user_id is None or caller.tenant_id is None:
-        raise forbidden("Only a user may call this.")
-    return caller.user_id, caller.tenant_id
 
 
 def _snapshot_not_found() -> ProblemError:
