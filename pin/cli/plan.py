@@ -12,7 +12,7 @@ from pin.cli.opening import database, ids_of
 from pin.cli.output import emit, emit_one, output_option
 
 if TYPE_CHECKING:
-    from db.outbox.requeue import Plan
+    from db.outbox.plans import Plan
 
 
 @click.group()

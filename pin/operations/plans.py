@@ -12,8 +12,9 @@ from uuid import UUID
 from sqlalchemy import Connection, Engine
 
 from db.errors import transact
+from db.outbox import plans as store
 from db.outbox import requeue
-from db.outbox.requeue import Frozen, Plan, PlanState, Standing
+from db.outbox.plans import Frozen, Plan, PlanState, Standing
 from db.views import entries
 from db.views.entries import StoredEntry
 from pin.clock import new_id
@@ -67,7 +68,7 @@ class PlanView:
 def preview(engine: Engine, wanted: Filter) -> Preview:
     """What the filter finds among the quarantined entries now; changes nothing."""
     with engine.connect() as connection:
-        found = requeue.freeze(connection, ids=wanted.ids, error=wanted.error, by_error=wanted.by_error, limit=MOST + 1)
+        found = store.freeze(connection, ids=wanted.ids, error=wanted.error, by_error=wanted.by_error, limit=MOST + 1)
         frozen = tuple(found[:MOST])
         sample = [stored for one in frozen[:SAMPLE] if (stored := entries.one(connection, one.entry_id)) is not None]
     return Preview(wanted, frozen, tuple(sample), len(found) > MOST)
@@ -80,7 +81,7 @@ def keep(engine: Engine, seen: Preview, *, actor: str, now: datetime) -> UUID:
     plan_id = new_id()
     transact(
         engine,
-        lambda connection: requeue.keep(
+        lambda connection: store.keep(
             connection, plan_id=plan_id, frozen=seen.entries, filter_=str(seen.filter), actor=actor, now=now
         ),
     )
@@ -98,13 +99,13 @@ def start(engine: Engine, plan_id: UUID, *, canary: int, actor: str, reason: str
         raise ValueError("a canary is a number of entries, or 0 for none")
 
     def go(connection: Connection) -> Plan:
-        plan = requeue.read(connection, plan_id, lock=True)
+        plan = store.read(connection, plan_id, lock=True)
         if plan is None:
             raise PlanError("there is no such plan")
         if plan.state is not PlanState.PREVIEWED:
             raise PlanError(f"the plan is {plan.state} already")
         requeue.start(connection, plan, canary=canary, actor=actor, reason=reason, now=now)
-        return _again(requeue.read(connection, plan_id))
+        return _again(store.read(connection, plan_id))
 
     return transact(engine, go)
 
@@ -117,7 +118,7 @@ def stop(engine: Engine, plan_id: UUID, *, actor: str, reason: str, now: datetim
     audit.need(actor, reason)
 
     def end(connection: Connection) -> Plan:
-        plan = requeue.read(connection, plan_id, lock=True)
+        plan = store.read(connection, plan_id, lock=True)
         if plan is None:
             raise PlanError("there is no such plan")
         if plan.state not in {PlanState.PREVIEWED, PlanState.CANARY}:
@@ -125,7 +126,7 @@ def stop(engine: Engine, plan_id: UUID, *, actor: str, reason: str, now: datetim
         requeue.stop(connection, plan, f"stopped by {actor}: {reason}", now)
         details = {"plan": str(plan_id), "requeued": plan.requeued, "of": len(plan.entries)}
         audit.record(connection, actor=actor, action="stop-requeue", reason=reason, now=now, details=details)
-        return _again(requeue.read(connection, plan_id))
+        return _again(store.read(connection, plan_id))
 
     return transact(engine, end)
 
@@ -133,11 +134,11 @@ def stop(engine: Engine, plan_id: UUID, *, actor: str, reason: str, now: datetim
 def show(engine: Engine, plan_id: UUID) -> PlanView | None:
     """The plan and its canary's standing, None for an unknown id."""
     with engine.connect() as connection:
-        plan = requeue.read(connection, plan_id)
+        plan = store.read(connection, plan_id)
         if plan is None:
             return None
         out = plan.canary > 0 and plan.started_at is not None
-        found = requeue.standing(connection, plan.entries[: plan.canary]) if out else None
+        found = store.standing(connection, plan.entries[: plan.canary]) if out else None
         few: Sequence[Frozen] = plan.entries[:SAMPLE]
         sample = [stored for one in few if (stored := entries.one(connection, one.entry_id)) is not None]
     return PlanView(plan, found, tuple(sample))
@@ -146,7 +147,7 @@ def show(engine: Engine, plan_id: UUID) -> PlanView | None:
 def list_plans(engine: Engine, limit: int = 50) -> list[Plan]:
     """The plans, newest first."""
     with engine.connect() as connection:
-        return requeue.plans(connection, limit)
+        return store.newest(connection, limit)
 
 
 def advance(engine: Engine, now: datetime) -> list[tuple[UUID, PlanState]]:

@@ -9,7 +9,7 @@ import click
 import pytest
 from pydantic import BaseModel
 
-from db.outbox.requeue import PlanState
+from db.outbox.plans import PlanState
 from db.outbox.runs import RunResult
 from db.selections import SnapshotRowStatus
 from pin.cli import cli

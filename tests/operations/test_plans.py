@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 from sqlalchemy import Engine
 
-from db.outbox.requeue import PlanState
+from db.outbox.plans import PlanState
 from pin.clock import new_id, utc_now
 from pin.job import tick as retry_job
 from pin.operations import audit, plans, quarantine

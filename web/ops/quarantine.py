@@ -3,7 +3,7 @@
 from litestar import Response, get, post
 from litestar.params import FromPath, RawBody
 
-from db.outbox.requeue import PlanState
+from db.outbox.plans import PlanState
 from pin.operations import plans, quarantine
 from web.body import uuid_of
 from web.bulkheads import Lane, in_lane
