@@ -16,14 +16,18 @@ from dramatiq.middleware import Middleware
 from sqlalchemy import Engine
 
 from actors.broker import CONSUMER_PATIENCE, DetachBroker
+from actors.tellers import Tellers
 from db.connect import make_engine
 from db.migrate import not_ready
 from pin.access.machine_tokens import MachineTokens
+from pin.clock import utc_now
 from pin.config.faults import EXIT_BAD_SETTINGS, SettingsError
 from pin.config.loading import load_settings
 from pin.config.settings import Settings
 from pin.job.delivery import Caution, policy_of
+from pin.job.telling import Terms
 from pin.lifeline import tie_to_parent
+from pin.outgoing.alert_sinks import sinks_of
 from pin.outgoing.selections import SelectionsClient
 from pin.rules.outbox import Policy
 from pin.telemetry.logs import configure_logging, get_logger
@@ -46,6 +50,12 @@ class WorkerContext:
     policy: Policy
     worker: str
     caution: Caution
+    tellers: Tellers
+
+    @property
+    def terms(self) -> Terms:
+        """What every telling of an alert has in common."""
+        return Terms(self.engine, self.policy, utc_now)
 
     @property
     def calls_limit(self) -> timedelta:
@@ -78,17 +88,21 @@ def context() -> WorkerContext:
 
 def open_context(settings: Settings) -> WorkerContext:
     """Make the process's engine and client; both connect on first use."""
+    engine = make_engine(settings.database_url, pool_size=16, application_name="pin-worker")
+    policy = policy_of(settings.retry)
+    patience = settings.worker.time_limit.total_seconds()
     opened = WorkerContext(
         settings=settings,
-        engine=make_engine(settings.database_url, pool_size=16, application_name="pin-worker"),
+        engine=engine,
         client=SelectionsClient(
             settings.selections_url,
             MachineTokens.from_settings(settings.auth),
             concurrency=settings.worker.concurrency,
         ),
-        policy=policy_of(settings.retry),
+        policy=policy,
         worker=f"{socket.gethostname()}:{os.getpid()}",
         caution=Caution(),
+        tellers=Tellers(sinks_of(settings.alerts), Terms(engine, policy, utc_now), patience),
     )
     _context[:] = [opened]
     return opened
@@ -99,6 +113,7 @@ def close_context() -> None:
     while _context:
         closing = _context.pop()
         closing.client.close()
+        closing.tellers.close()
         closing.engine.dispose()
 
 

@@ -1,4 +1,4 @@
-"""Quarantine: the event that a move to it leaves, its alert, the operator's way back, the audit (J15, G9, G21)."""
+"""Quarantine: the operator's list and way back, and the audit (J29, G9, G21). Its events: db.outbox.alerts."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -10,22 +10,7 @@ from uuid import UUID
 from sqlalchemy import Connection, text
 
 from db.outbox.intents import COLUMNS, entry_of
-from db.runner.gate import ALERT_QUEUE
 from pin.rules.outbox import Entry
-
-
-@dataclass(frozen=True, slots=True)
-class QuarantinedEvent:
-    """`SnapshotDetachQuarantinedEvent` (J15) as it is kept."""
-
-    id: UUID
-    entry_id: UUID
-    snapshot_id: UUID
-    post_id: UUID
-    reason: str
-    attempts: int
-    last_error: str | None
-    occurred_at: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,43 +46,6 @@ class AuditRow:
     reason: str
     details: Mapping[str, Any]
 
-
-_EVENTS = text("""
-    INSERT INTO news.snapshot_detach_quarantined_event
-        (id, entry_id, snapshot_id, post_id, reason, attempts, last_error, occurred_at)
-    SELECT id, entry_id, snapshot_id, post_id, reason, attempts, last_error, :now
-    FROM unnest(
-        CAST(:ids AS uuid[]), CAST(:entry_ids AS uuid[]), CAST(:snapshot_ids AS uuid[]), CAST(:post_ids AS uuid[]),
-        CAST(:reasons AS text[]), CAST(:attempts AS integer[]), CAST(:errors AS text[])
-    ) AS e (id, entry_id, snapshot_id, post_id, reason, attempts, last_error)
-""")
-
-_UNTOLD = text("""
-    SELECT id, entry_id, snapshot_id, post_id, reason, attempts, last_error, occurred_at, told
-    FROM news.snapshot_detach_quarantined_event
-    WHERE id = ANY(CAST(:ids AS uuid[])) AND alerted_at IS NULL
-    ORDER BY id
-""")
-
-_ALERTED = text("""
-    UPDATE news.snapshot_detach_quarantined_event SET alerted_at = :now
-    WHERE id = ANY(CAST(:ids AS uuid[])) AND alerted_at IS NULL AND told @> CAST(:sinks AS varchar[])
-""")
-
-_TOLD = text("""
-    UPDATE news.snapshot_detach_quarantined_event SET told = array_append(told, CAST(:sink AS varchar))
-    WHERE id = ANY(CAST(:ids AS uuid[])) AND NOT (:sink = ANY(told))
-""")
-
-_COUNT_UNTOLD = text("SELECT count(*) FROM news.snapshot_detach_quarantined_event WHERE alerted_at IS NULL")
-
-_SILENT = text("""
-    SELECT id FROM news.snapshot_detach_quarantined_event
-    WHERE alerted_at IS NULL AND occurred_at < :before AND NOT EXISTS (
-        SELECT FROM dramatiq.queue WHERE queue_name = :queue AND state IN ('queued', 'consumed')
-    )
-    ORDER BY id LIMIT 100
-""")
 
 _REQUEUE = text("""
     UPDATE news.snapshot_detach_outbox SET
@@ -135,51 +83,6 @@ _AUDIT = text("""
         CAST(:actions AS text[]), CAST(:reasons AS text[]), CAST(:details AS text[])
     ) AS a (id, entry_id, snapshot_id, actor, action, reason, details)
 """)
-
-
-def write_events(connection: Connection, events: Sequence[QuarantinedEvent], now: datetime) -> None:
-    """Keep the events in the transaction that quarantines; one statement."""
-    if not events:
-        return
-    connection.execute(
-        _EVENTS,
-        {
-            "ids": [event.id for event in events],
-            "entry_ids": [event.entry_id for event in events],
-            "snapshot_ids": [event.snapshot_id for event in events],
-            "post_ids": [event.post_id for event in events],
-            "reasons": [event.reason for event in events],
-            "attempts": [event.attempts for event in events],
-            "errors": [event.last_error for event in events],
-            "now": now,
-        },
-    )
-
-
-def untold(connection: Connection, event_ids: Sequence[UUID]) -> list[tuple[QuarantinedEvent, frozenset[str]]]:
-    """Those of these events that some sink has not been told of, each with the sinks that have."""
-    rows = connection.execute(_UNTOLD, {"ids": list(event_ids)})
-    return [(QuarantinedEvent(*row[:-1]), frozenset(row.told)) for row in rows]
-
-
-def count_untold(connection: Connection) -> int:
-    """How many events some sink has not been told of."""
-    return int(connection.execute(_COUNT_UNTOLD).scalar_one())
-
-
-def mark_told(connection: Connection, event_ids: Sequence[UUID], sink: str) -> None:
-    """Note that this sink has been told of them: it will not be again."""
-    connection.execute(_TOLD, {"ids": list(event_ids), "sink": sink})
-
-
-def mark_alerted(connection: Connection, event_ids: Sequence[UUID], sinks: Sequence[str], now: datetime) -> None:
-    """The alert has been raised of those that each of `sinks` was told of; a repeated message raises none again."""
-    connection.execute(_ALERTED, {"ids": list(event_ids), "sinks": list(sinks), "now": now})
-
-
-def silent_events(connection: Connection, *, before: datetime) -> list[UUID]:
-    """Events older than `before` not told to every sink though no alert waits: a lost message, a sink that was down."""
-    return [row.id for row in connection.execute(_SILENT, {"before": before, "queue": ALERT_QUEUE})]
 
 
 def lock_entries(

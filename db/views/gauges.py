@@ -12,11 +12,13 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 from sqlalchemy import Connection, Engine
 
-from db.outbox import quarantine, runs
+from db.outbox import alerts, runs
+from db.outbox.alerts import Untold
 from db.runner import lock_holder, pause
 from db.views import standing
 from db.views.backlog import Backlog, read_backlog
 from db.views.standing import Batches
+from pin.rules.alerts import SINKS
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +29,7 @@ class Machinery:
     lock_held: bool
     paused: bool
     batches: Batches
-    untold_alerts: int
+    untold_alerts: tuple[Untold, ...]
 
 
 def read_machinery(connection: Connection, lease: timedelta) -> Machinery:
@@ -37,7 +39,7 @@ def read_machinery(connection: Connection, lease: timedelta) -> Machinery:
         lock_holder.holder(connection) is not None,
         pause.read(connection) is not None,
         standing.batches(connection, lease=lease),
-        quarantine.count_untold(connection),
+        tuple(alerts.counts(connection)),
     )
 
 
@@ -54,7 +56,8 @@ class StateCollector(Collector):
 
     def describe(self) -> Iterator[Metric]:
         """The families with no state in them, so that registering asks the database nothing."""
-        nothing = Machinery(None, lock_held=False, paused=False, batches=Batches(0, 0, 0, 0, 0.0), untold_alerts=0)
+        untold = tuple(Untold(sink, 0, 0.0, 0) for sink in SINKS)
+        nothing = Machinery(None, lock_held=False, paused=False, batches=Batches(0, 0, 0, 0, 0.0), untold_alerts=untold)
         yield from _families(Backlog(0, 0.0, 0), nothing)
 
     def collect(self) -> Iterator[Metric]:
@@ -99,8 +102,16 @@ def _families(backlog: Backlog, machinery: Machinery) -> Iterator[Metric]:
         "How long the longest waiting batch has lain without a worker, 0 when none waits",
         value=machinery.batches.unconsumed_seconds,
     )
-    yield GaugeMetricFamily(
-        "news_snapshot_detach_untold_alerts",
-        "Quarantines that some configured sink has not been told of yet",
-        value=machinery.untold_alerts,
+    untold = GaugeMetricFamily(
+        "news_snapshot_detach_untold_alerts", "Quarantines that a sink has not been told of", labels=["sink"]
     )
+    age = GaugeMetricFamily(
+        "news_snapshot_detach_untold_alert_age_seconds",
+        "How long the oldest of these has waited, 0 when there is none",
+        labels=["sink"],
+    )
+    for one in machinery.untold_alerts:
+        untold.add_metric([one.sink], one.count)
+        age.add_metric([one.sink], one.oldest_seconds)
+    yield untold
+    yield age

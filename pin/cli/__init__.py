@@ -11,6 +11,7 @@ import sys
 import rich_click as click
 
 from pin.cli import (
+    alerts,
     completion,
     config,
     database,
@@ -49,6 +50,7 @@ for _command in (
     doctor.doctor,
     entries.entries,
     quarantine.quarantine,
+    alerts.alerts,
     runs.runs,
     runs.run,
     holding.lock,

@@ -59,7 +59,10 @@ def reconcile(fix: bool, reason: str | None, actor: str | None, dry_run: bool, y
 @yes_option
 @output_option
 def purge(older_than: str, reason: str, actor: str | None, dry_run: bool, yes: bool, output: str) -> None:
-    """Delete Done entries with their history and events, a thousand at a time. The audit stays."""
+    """Delete Done entries with their history and events, a thousand at a time. The audit stays.
+
+    An entry whose quarantine some sink has not been told of stays until it has been told, or given up.
+    """
     from pin.clock import utc_now
     from pin.config.timespan import parse_timespan
     from pin.operations import audit
@@ -72,10 +75,13 @@ def purge(older_than: str, reason: str, actor: str | None, dry_run: bool, yes: b
     total: dict[str, Any] = {"entries": 0, "attempts": 0, "events": 0}
     with database() as engine, refused_in_words():
         would = operations.preview(engine, older_than=age, now=now)
+        if would.untold:
+            click.echo(f"{would.untold} old entries stay, their alerts are untold: pin alerts list", err=True)
         if dry_run:
             emit_one(row_of(would), output)
             return
         ask(would.entries, "Delete", "entries", yes=yes)
+        total["untold"] = would.untold
         for gone in operations.purge(engine, older_than=age, actor=who(actor), reason=reason, now=now):
             total = {name: total[name] + value for name, value in row_of(gone).items()}
     emit_one(total, output)

@@ -3,17 +3,18 @@
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from uuid import UUID
 
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError
 
 from db.errors import describe, is_away, is_passing, is_victim
-from db.outbox import outcome, quarantine, runs
+from db.outbox import alerts, outcome, quarantine, runs
 from db.outbox.outcome import Answered, AttemptOrigin, Decided
 from db.outbox.runs import RunOutcomes
 from pin.clock import new_id
+from pin.rules.alerts import QuarantinedEvent
 from pin.rules.outbox import Entry, Outcome, OutcomeKind, Policy, Status, Verdict, decide, ends_pass
 from pin.telemetry.logs import get_logger
 
@@ -120,7 +121,8 @@ class Recording:
         kept = [each for each in decided if not _has_nothing_to_tell(each)]
         outcome.apply(connection, kept, now)
         outcome.keep_history(connection, kept, self.origin, now)
-        write_quarantined(connection, [(d.entry, d.outcome) for d in kept], now, self.announce)
+        moves = [(each.entry, each.outcome) for each in kept]
+        write_quarantined(connection, moves, now, self.policy.backoff_base, self.announce)
         quarantine.write_audit(connection, [_late_success(d) for d in kept if _is_late_success(d)], now)
         if self.origin.run_id is not None:
             halted_by = ends_pass(one.reply for one in batch)
@@ -170,11 +172,18 @@ def _rounds(answered: Sequence[Answered]) -> list[list[Answered]]:
 
 
 def write_quarantined(
-    connection: Connection, decided: Sequence[tuple[Entry, Outcome]], now: datetime, announce: Announce
+    connection: Connection,
+    decided: Sequence[tuple[Entry, Outcome]],
+    now: datetime,
+    lease: timedelta,
+    announce: Announce,
 ) -> None:
-    """Leave the event of each move to Quarantined, and its alert's message, in the same transaction (J15, G21)."""
+    """Leave the event of each move to Quarantined, and its alert's message, in the same transaction (J15, G21, G27).
+
+    lease: how long the message has until a tick sends another; BackoffBase, which is longer than a worker needs.
+    """
     events = [
-        quarantine.QuarantinedEvent(
+        QuarantinedEvent(
             id=new_id(),
             entry_id=entry.id,
             snapshot_id=entry.snapshot_id,
@@ -188,7 +197,7 @@ def write_quarantined(
         if decision.kind is OutcomeKind.QUARANTINED
     ]
     if events:
-        quarantine.write_events(connection, events, now)
+        alerts.write_events(connection, events, now, lease)
         announce(connection, [event.id for event in events])
 
 

@@ -7,16 +7,17 @@ neither the run nor the stages after it, and is tried again by the next run.
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from uuid import UUID
 
 from sqlalchemy import Connection, Engine
 
 from db.errors import describe, transact
-from db.outbox import claim, outcome, quarantine, requeue, runs
+from db.outbox import claim, outcome, requeue, runs
 from db.outbox.outcome import AttemptOrigin, Decided
 from db.outbox.runs import RunOutcomes
 from db.runner.lock import LockLostError, RunnerLock
+from pin.job import alerting
 from pin.job.record import Announce, write_quarantined
 from pin.rules.outbox import NOT_CALLED, Entry, Outcome, OutcomeKind
 from pin.telemetry import metrics, traces
@@ -43,7 +44,8 @@ class Housekeeping:
     announce: Announce
     max_attempts: int
     due: datetime
-    silent_before: datetime
+    lease: timedelta
+    """How long announced alerts belong to whoever takes their message."""
     now: Callable[[], datetime]
 
 
@@ -55,7 +57,7 @@ def housekeep(work: Housekeeping, lock: RunnerLock, spent: Sequence[UUID]) -> No
 
 
 def announce_again(work: Housekeeping) -> None:
-    """Alerts that some sink was not told of are announced again (J15); also while the job is paused (G27)."""
+    """Alerts that are due are announced (J15); also while the job is paused (G27)."""
     _contained("alerts", lambda: _announce(work))
 
 
@@ -79,7 +81,7 @@ def _quarantine_spent(work: Housekeeping, lock: RunnerLock, ids: Sequence[UUID])
             outcome.keep_history(
                 connection, decided, AttemptOrigin(work.run_id, work.runner, traces.current_trace_id()), now
             )
-            write_quarantined(connection, [(d.entry, d.outcome) for d in decided], now, work.announce)
+            write_quarantined(connection, [(d.entry, d.outcome) for d in decided], now, work.lease, work.announce)
             runs.note(connection, work.run_id, RunOutcomes(quarantined=len(found)))
         for entry, error in found:
             metrics.QUARANTINED.inc()
@@ -109,8 +111,7 @@ def _move_plans(work: Housekeeping) -> None:
 
 def _announce(work: Housekeeping) -> None:
     def announce(connection: Connection) -> None:
-        if silent := quarantine.silent_events(connection, before=work.silent_before):
-            work.announce(connection, silent)
+        alerting.stage(connection, now=work.now(), lease=work.lease, announce=work.announce)
 
     transact(work.engine, announce)
 

@@ -173,7 +173,7 @@ def _housekeeping(job: RetryJob, current: _Run) -> Housekeeping:
         announce=job.announce,
         max_attempts=job.policy.max_attempts,
         due=current.started,
-        silent_before=current.started - job.options.polling_interval,
+        lease=job.policy.backoff_base,
         now=current.now,
     )
 

@@ -17,7 +17,18 @@ from pin.operations import paging
 
 MAX_REASON_LENGTH = 512
 
-ACTIONS = ("requeue", "late-success", "pause", "resume", "release-lock", "stop-requeue", "purge", "reconcile")
+ACTIONS = (
+    "requeue",
+    "late-success",
+    "pause",
+    "resume",
+    "release-lock",
+    "stop-requeue",
+    "purge",
+    "reconcile",
+    "retry-alert",
+    "give-up-alert",
+)
 """Every action that the audit may name; docs/cli.md says what each is."""
 
 

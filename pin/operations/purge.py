@@ -1,4 +1,7 @@
-"""Purge: Done entries older than an age go, with their history and events, in bounded transactions; the audit stays."""
+"""Purge: Done entries older than an age go, with their history and events, in bounded transactions; the audit stays.
+
+No event goes before all its sinks have been told or given up, nor does its entry (G27).
+"""
 
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 
 from sqlalchemy import Engine
 
-from db.outbox import runs
+from db.outbox import alerts, runs
 from db.outbox.runs import RunResult, RunRow
 from db.runner import lock_holder, pause
 from db.runner.lock_holder import LockHolder
@@ -66,6 +66,7 @@ def read_status(engine: Engine, *, now: datetime, retry: SnapshotDetachRetryOpti
             last_success=runs.last_success(connection),
             lock=lock_holder.holder(connection),
             pause=pause.read(connection),
+            untold=alerts.counts(connection),
         )
         answers = standing.last_answers(connection, LAST_ANSWERS)
     return Status(

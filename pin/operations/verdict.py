@@ -13,10 +13,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
+from db.outbox.alerts import Untold
 from db.outbox.runs import SUCCESSFUL, RunResult, RunRow
 from db.runner.lock_holder import LockHolder
 from db.runner.pause import Pause
 from db.views.standing import Answer, Batches, Recent, Waiting
+from pin.operations.alerts import in_words
 
 NO_RUN_AFTER = timedelta(minutes=15)
 """No successful run for so long raises the alert (J27)."""
@@ -95,6 +97,7 @@ class Facts:
     last_success: datetime | None
     lock: LockHolder | None
     pause: Pause | None
+    untold: Sequence[Untold] = ()
 
 
 def judge(facts: Facts, limits: Limits) -> Verdict:
@@ -231,6 +234,7 @@ def _under_way(facts: Facts, limits: Limits) -> Verdict:
     if waiting.quarantined:
         aside = f" {_count(waiting.quarantined)} quarantined: a person must look."
         advice, runbook = "See what they failed with: pin quarantine groups", "quarantined"
+    aside += in_words(facts.untold)
     if not waiting.pending:
         return Verdict(VerdictKind.DELIVERING, f"Delivering: nothing waits.{aside}", advice, runbook)
     backlog = waiting.overdue > 0 or waiting.pending > limits.batch_size

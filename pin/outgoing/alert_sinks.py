@@ -9,11 +9,11 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from uuid import UUID
 
 from pin.config.sections import AlertOptions
-from pin.outgoing.client import post
+from pin.outgoing.client import HttpClient
 from pin.outgoing.errors import OutgoingError
+from pin.rules.alerts import QuarantinedEvent
 
 ALERT_NAME = "SnapshotDetachQuarantinedEvent"
 RUNBOOK = "quarantined.md"
@@ -26,21 +26,14 @@ _MOST_BYTES = 4096
 
 
 class SinkError(Exception):
-    """A sink did not take the alert; `str()` is a class or a status, never text of the answer."""
+    """A sink did not take the alert; `str()` is a class or a status, never text of the answer.
 
+    status: of the answer; None where there was none.
+    """
 
-@dataclass(frozen=True, slots=True)
-class Alert:
-    """One `SnapshotDetachQuarantinedEvent {snapshotId, postId, reason, attempts}`, with what helps at once."""
-
-    id: UUID
-    entry_id: UUID
-    snapshot_id: UUID
-    post_id: UUID
-    reason: str
-    attempts: int
-    last_error: str | None
-    occurred_at: datetime
+    def __init__(self, error: str, status: int | None = None) -> None:
+        super().__init__(error)
+        self.status = status
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,18 +45,20 @@ class Sink:
     timeout: timedelta
     runbooks_url: str
 
-    def send(self, alerts: Sequence[Alert], now: datetime) -> None:
-        """Send them in one request. Raises SinkError, within the timeout."""
+    def send(self, alerts: Sequence[QuarantinedEvent], now: datetime, client: HttpClient) -> None:
+        """Send them in one request. Raises SinkError, within the timeout; name resolution counts (G27)."""
         body = self._for_alertmanager(alerts, now) if self.name == "alertmanager" else _for_webhook(alerts)
         deadline = time.monotonic() + self.timeout.total_seconds()
         try:
-            answer = post(self.url, json.dumps(body).encode(), _JSON, deadline=deadline, cap=_MOST_BYTES)
+            answer = client.ask(
+                "POST", self.url, headers=_JSON, body=json.dumps(body).encode(), deadline=deadline, cap=_MOST_BYTES
+            )
         except OutgoingError as error:
             raise SinkError(str(error)) from None
         if not 200 <= answer.status < 300:  # noqa: PLR2004
-            raise SinkError(f"HTTP {answer.status}")
+            raise SinkError(f"HTTP {answer.status}", answer.status)
 
-    def _for_alertmanager(self, alerts: Sequence[Alert], now: datetime) -> list[dict[str, object]]:
+    def _for_alertmanager(self, alerts: Sequence[QuarantinedEvent], now: datetime) -> list[dict[str, object]]:
         return [
             {
                 "labels": {
@@ -86,7 +81,7 @@ class Sink:
         ]
 
 
-def _for_webhook(alerts: Sequence[Alert]) -> dict[str, object]:
+def _for_webhook(alerts: Sequence[QuarantinedEvent]) -> dict[str, object]:
     return {
         "event": ALERT_NAME,
         "entries": [

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.req("J29", "G21")
 @pytest.fixture
 def now(engine: Engine) -> datetime:
     """The moment; nothing is in the outbox before each test."""
-    tables = ("outbox", "attempt", "run", "audit", "pause", "requeue", "quarantined_event")
+    tables = ("outbox", "attempt", "run", "audit", "pause", "requeue", "quarantined_event", "alert")
     with engine.begin() as connection:
         connection.execute(text(f"TRUNCATE {', '.join(f'news.snapshot_detach_{name}' for name in tables)}"))
     return utc_now()

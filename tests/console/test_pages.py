@@ -22,7 +22,16 @@ from web.openapi import operations
 from web.ops.now import BACKLOG_LIMIT
 
 ROOT = Path(__file__).parents[2]
-PAGES = ["/ops", "/ops/runs", "/ops/entries", "/ops/quarantine", "/ops/subject", "/ops/audit", "/ops/system"]
+PAGES = [
+    "/ops",
+    "/ops/runs",
+    "/ops/entries",
+    "/ops/quarantine",
+    "/ops/alerts",
+    "/ops/subject",
+    "/ops/audit",
+    "/ops/system",
+]
 VENDORED = [ROOT / "web/ops/static/vendor", ROOT / "tests/console/vendor"]
 
 EVIL = (
@@ -36,7 +45,7 @@ pytestmark = pytest.mark.req("C5")
 @pytest.fixture
 def now(engine: Engine) -> datetime:
     """The moment; the tables that the job fills are empty before each test."""
-    tables = ("outbox", "attempt", "run", "audit", "pause", "requeue", "quarantined_event")
+    tables = ("outbox", "attempt", "run", "audit", "pause", "requeue", "quarantined_event", "alert")
     with engine.begin() as connection:
         connection.execute(text(f"TRUNCATE {', '.join(f'news.snapshot_detach_{name}' for name in tables)}"))
     return utc_now()

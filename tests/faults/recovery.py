@@ -26,7 +26,8 @@ _A_DAY = """
         WHERE status = 'Pending';
     UPDATE dramatiq.queue SET mtime = mtime - interval '1 day' WHERE state = 'consumed';
     UPDATE news.snapshot_detach_quarantined_event SET occurred_at = occurred_at - interval '1 day'
-        WHERE alerted_at IS NULL
+        WHERE alerted_at IS NULL;
+    UPDATE news.snapshot_detach_alert SET next_try_at = next_try_at - interval '1 day' WHERE state = 'Untold'
 """
 
 

@@ -274,7 +274,7 @@ def test_an_alert_whose_message_was_lost_is_sent_again(
     (message,) = query(engine, "SELECT queue_name FROM dramatiq.queue")
     assert message.queue_name == "snapshot-detach-alert"
     change(engine, "DELETE FROM dramatiq.queue")
-    change(engine, "UPDATE news.snapshot_detach_quarantined_event SET occurred_at = occurred_at - interval '1 hour'")
+    change(engine, "UPDATE news.snapshot_detach_alert SET next_try_at = next_try_at - interval '1 hour'")
     with working(settings):
         retry_job.run(make_retry_job(settings), Event())
         eventually(

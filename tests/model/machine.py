@@ -79,7 +79,7 @@ class OutboxMachine(RuleBasedStateMachine):
             connection.execute(
                 text("""
                     TRUNCATE news.snapshot_detach_outbox, news.snapshot_detach_attempt, news.snapshot_detach_audit,
-                        news.snapshot_detach_quarantined_event
+                        news.snapshot_detach_quarantined_event, news.snapshot_detach_alert
                 """)
             )
 
@@ -182,7 +182,7 @@ class OutboxMachine(RuleBasedStateMachine):
         with self.engine.begin() as connection:
             spent = claim.quarantine_spent(connection, list(self.table.rows), due=now, now=now, max_attempts=limit)
             found = [(entry, Outcome(OutcomeKind.QUARANTINED, error)) for entry, error in spent]
-            delivery.write_quarantined(connection, found, now, self._announce)
+            delivery.write_quarantined(connection, found, now, BASE, self._announce)
         ids = {entry.id for entry, _ in spent}
         assert ids == {row.id for row in expected}
         for each in ids:

@@ -27,11 +27,12 @@ class Posted:
 class Receiver:
     """`with Receiver() as receiver:` takes POSTs at `receiver.url`; `status` is what it answers.
 
-    A `hold` that is not set yet keeps every answer back.
+    A `hold` that is not set yet keeps every answer back. `judge` answers a status for a body, before `status` does.
     """
 
-    def __init__(self, status: int = 200) -> None:
+    def __init__(self, status: int = 200, judge: Callable[[bytes], int | None] = lambda _: None) -> None:
         self.status = status
+        self.judge = judge
         self.posted: list[Posted] = []
         self.hold = threading.Event()
         self.hold.set()
@@ -50,7 +51,7 @@ class Receiver:
                 body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
                 receiver.posted.append(Posted(self.path, {k.lower(): v for k, v in self.headers.items()}, body))
                 receiver.hold.wait(60)
-                self.send_response(receiver.status)
+                self.send_response(receiver.judge(body) or receiver.status)
                 self.send_header("Content-Length", "0")
                 self.end_headers()
 

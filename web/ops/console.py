@@ -35,6 +35,8 @@ NOTICES = {
     "not-paused": "The job was not paused.",
     "released": "That session is ended and the lock is free.",
     "not-held": "That session does not hold the lock any more.",
+    "alerts-due": "The next tick tells the selected alerts.",
+    "alerts-given-up": "The selected alerts are given up.",
     "stopped": "The re-enqueue is stopped: the rest stays quarantined.",
 }
 """What a page may say of the change before it, by the word in its URL: a link can make it say nothing else."""

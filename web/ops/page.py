@@ -27,6 +27,7 @@ SECTIONS = (
     ("/ops/runs", "Runs"),
     ("/ops/entries", "Entries"),
     ("/ops/quarantine", "Quarantine"),
+    ("/ops/alerts", "Alerts"),
     ("/ops/subject", "Post / Snapshot"),
     ("/ops/audit", "Audit"),
     ("/ops/system", "System"),

@@ -8,7 +8,7 @@ from litestar.di import Provide
 from pin.access.operators import read_operators
 from pin.config.faults import Fault, SettingsError
 from web.deps import Deps
-from web.ops import assets, audit, control, entries, login, now, quarantine, runs, subject, system
+from web.ops import alerts, assets, audit, control, entries, login, now, quarantine, runs, subject, system
 from web.ops.console import OPS_PATH, AnyRequest, Console, provide_session, signed_in
 from web.ops.errors import render_page
 from web.ops.throttle import Throttle
@@ -47,6 +47,8 @@ def ops_router(console: Console) -> Router:
             quarantine.plan_live,
             quarantine.start,
             quarantine.stop,
+            alerts.alerts_page,
+            alerts.change_alerts,
             subject.subject_page,
             system.system_page,
         ],
