@@ -187,6 +187,8 @@ class FakeSelections:
         self._started.set()
         await self._stopped.wait()
         server.close()
+        for _ in range(3):  # a connection that has just been accepted becomes one that is served, and so is ended too
+            await asyncio.sleep(0)
         for task in serving:
             task.cancel()
         await asyncio.gather(*serving, return_exceptions=True)

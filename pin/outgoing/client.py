@@ -106,6 +106,9 @@ class HttpClient:
             raise TookTooLong
         exchange: Future[_Result] = Future()
         with self._changing:
+            if self._closed:
+                self._slots.release()
+                raise Closed
             self._waiting.add(exchange)
 
         def run() -> None:

@@ -5,6 +5,7 @@ reqwest keeps each exchange's deadline on a thread of its own, below Python, nam
 """
 
 import asyncio
+import atexit
 import contextlib
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Mapping
@@ -102,6 +103,7 @@ class Wire:
             self._loop = self._thread = self._client = None
         if loop is None or thread is None or client is None:
             return
+        atexit.unregister(self.close)
         closing = asyncio.run_coroutine_threadsafe(_end(client), loop)
         with contextlib.suppress(TimeoutError):
             closing.result(timeout=2 * _CLOSING)
@@ -116,6 +118,8 @@ class Wire:
             self._loop = uvloop.new_event_loop()
             self._thread = threading.Thread(target=self._loop.run_forever, name=THREAD_NAME, daemon=True)
             self._thread.start()
+            # A process that ends without closing us would end under threads that still call Python, and abort.
+            atexit.register(self.close)
         return self._loop
 
 

@@ -39,7 +39,7 @@ from tests.fake_selections import (
 HINT = b"HTTP/1.1 103 Early Hints\r\nLink: </style.css>; rel=preload\r\n\r\n"
 HEAD = b"HTTP/1.1 500 Internal Server Error\r\nContent-Type: text/plain\r\n"
 _LIMIT = 0.75
-_LATE = 1.0
+_LATE = 2.0
 """Seconds that a busy machine may add to a deadline."""
 _FLAT = 96 * 1024 * 1024
 
