@@ -158,10 +158,12 @@ class DetachBatch:
         sent = self._bearer.at_hand() or await self._fetched(index)
         answer = await self._exchange(path, body, sent, index)
         if answer.status == _UNAUTHORIZED:
-            now = time.monotonic()
-            observe_exchanges(DETACH, [(_outcome(answer), now - (self._began[index] or now))])
+            refused_at = time.monotonic()
             self._bearer.refuse(sent)
             again = self._bearer.at_hand() or await self._fetched(index)
+            if again == sent:  # there is no other token yet
+                return answer
+            observe_exchanges(DETACH, [(_outcome(answer), refused_at - (self._began[index] or refused_at))])
             self._asked_again[index] = time.monotonic()
             answer = await self._exchange(path, body, again, index)
         return answer

@@ -43,7 +43,9 @@ class Exchange:
         answer = self._exchange(operation, path, body, sent, deadline)
         if answer.status == _UNAUTHORIZED:
             self._bearer.refuse(sent)
-            answer = self._exchange(operation, path, body, self._authorization(deadline), deadline)
+            again = self._authorization(deadline)
+            if again != sent:  # otherwise there is no other token yet
+                answer = self._exchange(operation, path, body, again, deadline)
         return answer
 
     def _authorization(self, deadline: float) -> str:

@@ -5,11 +5,13 @@ import json
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 from threading import Event
 from typing import Any
 from urllib.parse import parse_qs
+from uuid import UUID
 
 import pytest
 from sqlalchemy import Engine
@@ -23,8 +25,10 @@ from pin.config.sections import AuthOptions
 from pin.config.settings import Settings
 from pin.job import tick as retry_job
 from pin.job.tick import RetryJob
+from pin.outgoing.detach import DetachCall
+from pin.outgoing.selections import SelectionsClient
 from pin.outgoing.tokens import TokenError
-from tests.fake_selections import JSON, Call, Close, FakeSelections, Pause, Script, detached, reply, trickling
+from tests.fake_selections import JSON, Call, Close, FakeSelections, Gate, Pause, Script, detached, reply, trickling
 from tests.job.conftest import MakeJobSettings
 from tests.job.scene import FAST, active_snapshots, query, rows, stage, working
 from tests.timetravel import wall_clock_at
@@ -249,3 +253,84 @@ def test_an_endpoint_without_a_secret_is_refused_at_start(monkeypatch: pytest.Mo
         load_settings({"auth": {"token_url": "http://127.0.0.1:9/token"}})
     with pytest.raises(SettingsError, match=r"auth\.token_url"):
         load_settings({"auth": {"token_url": "nonsense", "client_secret_file": str(tmp_path / "secret")}})
+
+
+@pytest.mark.case("A61")
+@pytest.mark.req("G3", "J14")
+def test_a_token_is_used_to_its_end_while_its_renewal_fails(endpoint: FakeSelections, auth: AuthOptions) -> None:
+    with wall_clock_at("2026-03-01T12:00:00+00:00") as clock:
+        source = TokenSource.from_settings(auth)
+        assert source.token() == "token-1"
+        endpoint.answer = lambda _call: reply(503)
+        clock.forward(timedelta(seconds=3545))
+        assert source.at_hand() is None, "it is time for another"
+        assert source.token() == source.at_hand() == source.token() == "token-1"
+        assert len(endpoint.calls) == 2, "one attempt, and then a while none"
+        clock.forward(timedelta(seconds=60))
+        assert source.at_hand() is None
+        with pytest.raises(TokenError):
+            source.token()
+
+
+@pytest.mark.case("A61")
+@pytest.mark.req("G3", "J14")
+def test_a_valid_token_is_at_hand_while_another_is_being_fetched(endpoint: FakeSelections, auth: AuthOptions) -> None:
+    with wall_clock_at("2026-03-01T12:00:00+00:00") as clock:
+        source = TokenSource.from_settings(auth)
+        assert source.token() == "token-1"
+        slow = Gate()
+        endpoint.answer = lambda _call: [slow, *granted("token-2")]
+        clock.forward(timedelta(seconds=3545))
+        with ThreadPoolExecutor(1) as pool:
+            fetching = pool.submit(source.token)
+            endpoint.arrived(2)
+            assert source.token() == source.at_hand() == "token-1"
+            slow.open()
+            assert fetching.result(timeout=10) == "token-2"
+        assert source.at_hand() == "token-2"
+
+
+@pytest.mark.case("A61")
+@pytest.mark.req("G3", "J14")
+def test_two_hundred_calls_that_are_answered_401_fetch_two_tokens(
+    endpoint: FakeSelections, selections: FakeSelections, auth: AuthOptions
+) -> None:
+    selections.answer = lambda _call: PROXY
+    client = SelectionsClient(selections.url, TokenSource.from_settings(auth), concurrency=1)
+    try:
+        for number in range(1, 201):
+            call = DetachCall(UUID(int=number), "PostDeleted", UUID(int=77))
+            (found,) = client.detach_all([call], call_timeout=timedelta(seconds=5), deadline=time.monotonic() + 30)
+            assert found is not None
+            assert found.error == "HTTP 401"
+    finally:
+        client.close()
+    assert len(endpoint.calls) == 2
+    assert len(selections.calls) == 201, "a call is asked again only with another token"
+
+
+@pytest.mark.case("A61")
+@pytest.mark.req("G3")
+def test_secret_token_file_and_key_are_read_again_once_they_are_replaced(
+    endpoint: FakeSelections, auth: AuthOptions, tmp_path: Path
+) -> None:
+    with wall_clock_at("2026-03-01T12:00:00+00:00") as clock:
+        file = tmp_path / "token"
+        file.write_text("one")
+        by_file, by_endpoint = (
+            TokenSource.from_settings(AuthOptions(m2m_token_file=file)),
+            TokenSource.from_settings(auth),
+        )
+        assert (by_file.token(), by_endpoint.token()) == ("one", "token-1")
+        file.write_text("two")
+        clock.forward(timedelta(seconds=11))
+        assert by_file.token() == "two"
+        file.unlink()
+        clock.forward(timedelta(seconds=11))
+        assert by_file.token() == "two", "a file that is being replaced takes no token away"
+        assert auth.client_secret_file is not None
+        auth.client_secret_file.write_text("another")
+        clock.forward(timedelta(hours=1))
+        assert by_endpoint.token() == "token-2"
+    sent = [base64.b64decode((call.header("authorization") or "")[6:]).decode() for call in endpoint.calls]
+    assert sent == ["news:s3cr%3Aet", "news:another"]
