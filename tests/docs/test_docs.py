@@ -190,6 +190,18 @@ def test_the_pages_speak_of_no_one_machine() -> None:
         assert not found, path
 
 
+def test_every_file_and_name_that_a_newcomer_is_sent_to_is_there() -> None:
+    asked = rows("finding-your-way.md")
+    assert len(asked) == 20
+    for question, file, name in asked:
+        code = (ROOT / file.strip("`")).read_text(encoding="utf-8")
+        defined = rf"^\s*(?:async )?(?:def|class) {name.strip('`')}\b|^{name.strip('`')}\b"
+        assert re.search(defined, code, re.MULTILINE), question
+    named = re.findall(r"`([\w/]+\.py)`", page("architecture.md"))
+    assert len(named) > 15
+    assert [file for file in named if not (ROOT / file).is_file()] == []
+
+
 @pytest.mark.req("C2")
 def test_the_changelog_has_room_for_what_is_not_released() -> None:
     assert re.search(r"^## Unreleased$", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
