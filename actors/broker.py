@@ -20,7 +20,7 @@ from dramatiq_pg import PostgresBroker
 from sqlalchemy import Connection
 
 from actors.consumer import Consumption, LeaseConsumer, enqueue_channel
-from actors.outcomes import Delivery, Held, Outcomes, connect
+from actors.outcomes import Delivery, Held, Outcomes, open_session
 from db.errors import describe, is_passing
 from pin.telemetry.pulse import Pulse
 
@@ -124,7 +124,7 @@ class DetachBroker(PostgresBroker):  # type: ignore[misc]  # dramatiq-pg has no 
         """
         if delay is not None:
             raise ValueError(f"message {message.message_id}: the queue knows no delays, nor retries that need them")
-        with connect(self._configured()[0].url) as connection:
+        with open_session(self._configured()[0].url) as connection:
             self.enqueue_on(connection, [message])
         return message
 

@@ -29,7 +29,9 @@ from dramatiq.errors import ConnectionError as QueueConnectionError
 from dramatiq.message import Message
 from psycopg import sql
 
-from actors.outcomes import ACK, REJECT, Claim, Delivery, Held, Outcomes, Session, connect
+from actors.outcomes import ACK, REJECT, Claim, Delivery, Held, Outcomes, open_session
+from db.connect import Session
+from db.errors import describe
 from db.runner.gate import BATCHES_CHANNEL
 
 CLAIM = f"""
@@ -146,12 +148,13 @@ class LeaseConsumer(Consumer):
             connection = self._listening()
             if monotonic() >= self._next_look or self._told(connection):
                 self._claim(connection, held, free)
-        except (psycopg.OperationalError, psycopg.InterfaceError) as error:
-            raise ConnectionClosed(str(error)) from error  # type: ignore[no-untyped-call]
+        except psycopg.Error as error:
+            # Whatever it means, the look is repeated in a new session: no statement of it carries anybody's data.
+            raise ConnectionClosed(describe(error)) from error  # type: ignore[no-untyped-call]
 
     def _listening(self) -> Session:
         if self._connection is None:
-            self._connection = connect(self._consumption.url)
+            self._connection = open_session(self._consumption.url)
             self._connection.execute(sql.SQL("listen {}").format(sql.Identifier(enqueue_channel(self._queue))))
         return self._connection
 

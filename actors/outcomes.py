@@ -18,6 +18,8 @@ from dramatiq.errors import ConnectionClosed
 from dramatiq.errors import ConnectionError as QueueConnectionError
 from dramatiq.message import Message
 
+from db.connect import OF_THE_QUEUE, Session, connect
+from db.errors import describe, is_passing
 from db.runner.gate import BATCHES_CHANNEL
 
 # The claim's own time stamp is part of the fence: a requeue gives the delivery's number back, so the number alone
@@ -50,8 +52,6 @@ FRESH = 0.9
 """The part of its lease that a message must have left to start without renewing it."""
 
 log = structlog.get_logger(__name__)
-
-Session = psycopg.Connection[tuple[Any, ...]]
 
 
 @dataclass(frozen=True)
@@ -115,24 +115,9 @@ class Held:
             self._changed.wait_for(lambda: list(self._queue_of.values()).count(queue) < limit, seconds)
 
 
-def connect(url: str) -> Session:
-    """An autocommit connection whose every wait is bounded: a dead peer shows within about 10 s.
-
-    Raises psycopg.OperationalError when the server is not to be had within 5 s.
-    """
-    connection = psycopg.connect(
-        url,
-        autocommit=True,
-        application_name="pin-worker-queue",
-        connect_timeout=5,
-        keepalives=1,
-        keepalives_idle=5,
-        keepalives_interval=2,
-        keepalives_count=2,
-        tcp_user_timeout=10_000,
-    )
-    connection.execute("set statement_timeout = '10s'")
-    return connection
+def open_session(url: str) -> Session:
+    """An autocommit session of the queue's, whose every wait is bounded. Raises as `db.connect.connect`."""
+    return connect(url, application_name="pin-worker-queue", limits=OF_THE_QUEUE, autocommit=True)
 
 
 class Outcomes:
@@ -217,21 +202,25 @@ class Outcomes:
             self._close()
 
     def _run(self, statement: str, parameters: dict[str, object]) -> psycopg.Cursor[tuple[Any, ...]]:
-        """A broken connection is replaced once: the fence makes repeating a statement harmless."""
+        """Tried again once, in a new session, if the error passes: the fence makes a repeat harmless (G30)."""
         with self._lock:
             try:
                 return self._execute(statement, parameters)
-            except (psycopg.OperationalError, psycopg.InterfaceError):
+            except psycopg.Error as error:
                 self._close()
+                if not is_passing(error):
+                    raise
             try:
                 return self._execute(statement, parameters)
-            except (psycopg.OperationalError, psycopg.InterfaceError) as error:
+            except psycopg.Error as error:
                 self._close()
-                raise ConnectionClosed(str(error)) from error  # type: ignore[no-untyped-call]
+                if not is_passing(error):
+                    raise
+                raise ConnectionClosed(describe(error)) from error  # type: ignore[no-untyped-call]
 
     def _execute(self, statement: str, parameters: dict[str, object]) -> psycopg.Cursor[tuple[Any, ...]]:
         if self._connection is None:
-            self._connection = connect(self._url)
+            self._connection = open_session(self._url)
         return self._connection.execute(statement.encode(), parameters)
 
     def _close(self) -> None:

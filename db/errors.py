@@ -80,7 +80,7 @@ def meaning_of(error: BaseException | None) -> Meaning | None:
     match error:
         case PoolTimeoutError():
             return Meaning.BUSY
-        case DBAPIError(connection_invalidated=True):
+        case DBAPIError(connection_invalidated=True) if sqlstate_of(error) is None:
             return Meaning.AWAY
         case DBAPIError():
             return _of_driver(error.orig)

@@ -2,14 +2,13 @@
 
 import traceback
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, assert_never
 
 import msgspec
 from litestar import Request, Response
 from litestar.exceptions import HTTPException
-from sqlalchemy.exc import InterfaceError, OperationalError
-from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
+from db.errors import Meaning, meaning_of
 from pin.rules.contract import MESSAGE_BAD_REQUEST, ErrorCode, Problem
 from pin.telemetry.logs import get_logger
 
@@ -29,6 +28,7 @@ _OF_STATUS: dict[int, tuple[ErrorCode, str]] = {
     428: (ErrorCode.PRECONDITION_REQUIRED, "Precondition required"),
     503: (ErrorCode.UNAVAILABLE, "Service unavailable"),
 }
+_LATER = {"Retry-After": "2"}
 _ABORTED = "client disconnected prematurely"  # Litestar's word for a client that left before its body ended
 
 
@@ -103,12 +103,27 @@ def _problem_of(error: Exception) -> ProblemError:
     match error:
         case ProblemError():
             return error
-        case OperationalError() | InterfaceError() | PoolTimeoutError():
-            return of_status(503, "The database cannot be reached.")
         case HTTPException(status_code=status, headers=headers):
             return of_status(status, headers={name: value for name, value in (headers or {}).items() if value})
         case _:
+            return _of_database(meaning_of(error))
+
+
+def _of_database(meaning: Meaning | None) -> ProblemError:
+    """503 with Retry-After for what passes by itself or by an operator's hand: nothing was changed (G30)."""
+    match meaning:
+        case Meaning.AWAY:
+            return of_status(503, "The database cannot be reached.", headers=_LATER)
+        case Meaning.BUSY:
+            return of_status(503, "The database is busy. Nothing was changed; retry.", headers=_LATER)
+        case Meaning.REFUSED:
+            return of_status(503, "The database does not allow this to the server at present.", headers=_LATER)
+        case Meaning.NOT_MIGRATED:
+            return of_status(503, "The database's schema is not this version's.", headers=_LATER)
+        case Meaning.BAD_DATA | Meaning.FAULT | None:
             return of_status(500)
+        case _:
+            assert_never(meaning)
 
 
 def _log(request: Request[Any, Any, Any], problem: ProblemError, error: Exception) -> None:

@@ -23,8 +23,10 @@ from typing import Self
 import psycopg
 from psycopg import sql
 
+from db.connect import NONE, connect
 from db.embedded.place import EmbeddedServerError, place_data, place_programs
 from db.embedded.process import environment, identity, is_ready, launcher, refuse_a_live_server
+from pin.config.database_url import sealed
 
 __all__ = ["EmbeddedServer", "EmbeddedServerError"]
 
@@ -85,8 +87,8 @@ class EmbeddedServer:
         return self._requested_log or self.home / "postgres.log"
 
     def url(self, dbname: str = "pin") -> str:
-        """A plain `postgresql://` URL of the superuser, password included."""
-        return f"postgresql://postgres:{self._password}@{_HOST}:{self.port}/{dbname}"
+        """A `postgresql://` URL of the superuser, password included; the shell's PG* variables fill nothing (A35)."""
+        return sealed(f"postgresql://postgres:{self._password}@{_HOST}:{self.port}/{dbname}")
 
     def start(self) -> None:
         """Start and wait until connections are taken (about 1 s the first time, 0.1 s later).
@@ -135,7 +137,7 @@ class EmbeddedServer:
 
     def create_database(self, name: str) -> None:
         """Create the database unless it exists."""
-        connection = psycopg.connect(self.url("postgres"), autocommit=True)
+        connection = connect(self.url("postgres"), application_name="pin-server", limits=NONE, autocommit=True)
         with connection, contextlib.suppress(psycopg.errors.DuplicateDatabase):
             connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
 

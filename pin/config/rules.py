@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
+from pin.config.database_url import url_fault
 from pin.config.faults import Fault
 from pin.config.settings import Settings
 
@@ -11,7 +12,7 @@ from pin.config.settings import Settings
 def cross_field_faults(settings: Settings) -> Iterator[Fault]:
     """The rules that bind several fields (J7, G6), each as one fault naming the field to change."""
     retry, queue, worker, web = settings.retry, settings.queue, settings.worker, settings.web
-    auth = settings.auth
+    auth, database = settings.auth, url_fault(settings.database_url)
     call_time = -(-retry.batch_size // worker.concurrency) * retry.detach_call_timeout
     rules: list[tuple[str, object, bool, str]] = [
         (
@@ -86,12 +87,7 @@ def cross_field_faults(settings: Settings) -> Iterator[Fault]:
             auth.token_url is None or auth.client_secret_file is not None,
             "must name the file of the client's secret where auth.token_url is set",
         ),
-        (
-            "database_url",
-            settings.database_url,
-            settings.database_url.startswith(("postgresql://", "postgres://")),
-            "must start with postgresql://",
-        ),
+        ("database_url", settings.database_url, database is None, database or ""),
     ]
     manager, hook = settings.alerts.alertmanager_url, settings.alerts.webhook_url
     sinks = (manager is not None) + (hook is not None)

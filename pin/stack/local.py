@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from pin.config.database_url import sealed
 from pin.config.settings import Settings
 
 KEY_ID = "local"
@@ -74,7 +75,7 @@ def database_url(settings: Settings) -> str:
     """The configured database; where none is configured, the running local stack's, if there is one."""
     if "database_url" not in settings.model_fields_set:
         with contextlib.suppress(OSError):
-            return _url_file(settings.state_dir).read_text(encoding="utf-8").strip()
+            return sealed(_url_file(settings.state_dir).read_text(encoding="utf-8").strip())
     return settings.database_url
 
 

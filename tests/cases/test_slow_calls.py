@@ -7,9 +7,9 @@ from datetime import timedelta
 from uuid import UUID
 
 import pytest
-from sqlalchemy import Connection, Engine, create_engine
+from sqlalchemy import Connection, Engine
 
-from db.connect import sqlalchemy_url
+from db.connect import Limits, make_engine
 from db.outbox import intents as outbox
 from db.outbox.claim import Claimed
 from pin.clock import new_id
@@ -32,9 +32,8 @@ IDLE_FOR = """
 @pytest.fixture
 def single(database: str) -> Iterator[Engine]:
     """A pool of one connection, whose server ends what stands idle in a transaction for a second."""
-    options = "-c idle_in_transaction_session_timeout=1s"
-    arguments = {"application_name": "pin-one-connection", "options": options}
-    made = create_engine(sqlalchemy_url(database), pool_size=1, max_overflow=0, pool_timeout=5, connect_args=arguments)
+    limits = Limits(statement=30, lock=10, idle_in_transaction=1)
+    made = make_engine(database, pool_size=1, pool_timeout=5, application_name="pin-one-connection", limits=limits)
     yield made
     made.dispose()
 
