@@ -26,6 +26,7 @@ from pin.config.faults import EXIT_BAD_SETTINGS, SettingsError
 from pin.config.loading import load_settings
 from pin.config.settings import Settings
 from pin.job.delivery import policy_of
+from pin.job.pruning import ages_of
 from pin.job.tick import RetryJob, run
 from pin.telemetry import metrics
 from pin.telemetry.logs import configure_logging, get_logger
@@ -55,6 +56,7 @@ def make_job(settings: Settings) -> RetryJob:
         hand_over=hand_over,
         announce=announce,
         runner=f"{socket.gethostname()}:{os.getpid()}",
+        ages=ages_of(settings.retention),
     )
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr
 from pydantic_settings import NoDecode
 
-from pin.config.timespan import TimeSpan
+from pin.config.timespan import Retention, TimeSpan
 
 
 def comma_separated(value: object) -> object:
@@ -122,6 +122,23 @@ class AlertOptions(Section):
     """Total deadline of one request to a sink."""
     runbooks_url: str = "https://pin.example/docs/runbooks"
     """Where docs/runbooks is served, for the links in alerts."""
+
+
+class RetentionOptions(Section):
+    """How long what is over is kept, from its completion on; `off` keeps it for ever (docs/retention.md)."""
+
+    done: Retention = timedelta(days=30)
+    """Done entries, with their history and the events of their quarantines."""
+    history: Retention = None
+    """The attempts of Done entries, where they are to go before their entries."""
+    events: Retention = timedelta(days=90)
+    """Events of quarantines that every sink was told of, whose entry is Done or gone."""
+    runs: Retention = timedelta(days=30)
+    plans: Retention = timedelta(days=90)
+    """Plans of re-enqueuing that are Completed or Stopped."""
+    messages: Retention = timedelta(days=90)
+    """Rejected messages of the queue."""
+    audit: Retention = timedelta(days=400)
 
 
 class LogOptions(Section):

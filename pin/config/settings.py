@@ -23,6 +23,7 @@ from pin.config.sections import (
     MetricsOptions,
     OpsOptions,
     QueueOptions,
+    RetentionOptions,
     SnapshotDetachRetryOptions,
     WebOptions,
     WorkerOptions,
@@ -61,6 +62,7 @@ class Settings(BaseSettings):
     auth: AuthOptions = AuthOptions()
     ops: OpsOptions = OpsOptions()
     alerts: AlertOptions = AlertOptions()
+    retention: RetentionOptions = RetentionOptions()
     log: LogOptions = LogOptions()
     metrics: MetricsOptions = MetricsOptions()
 

@@ -11,6 +11,7 @@ _SHORT = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 _CLOCK = re.compile(r"(?:(\d+)\.)?(\d{1,2}):([0-5]\d):([0-5]\d)(?:\.(\d{1,7}))?")
 _ISO = re.compile(r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?")
 _MAX_SPAN = timedelta(days=366)
+_LEAST_AGE, _MAX_AGE = timedelta(hours=1), timedelta(days=3660)
 
 
 def parse_timespan(value: object) -> timedelta:
@@ -50,5 +51,20 @@ def _positive(span: timedelta) -> timedelta:
     return span
 
 
+def _kept_long_enough(span: timedelta) -> timedelta:
+    if not _LEAST_AGE <= span <= _MAX_AGE:
+        raise ValueError("must be at least 1 hour and at most 3660 days, or off")
+    return span
+
+
+def _or_off(value: object) -> object:
+    return None if isinstance(value, str) and value.strip().lower() == "off" else value
+
+
 TimeSpan = Annotated[timedelta, BeforeValidator(parse_timespan), AfterValidator(_positive)]
 """A setting's type: longer than 0, at most 366 days."""
+
+_Age = Annotated[timedelta, BeforeValidator(parse_timespan), AfterValidator(_kept_long_enough)]
+
+Retention = Annotated[_Age | None, BeforeValidator(_or_off)]
+"""How long something is kept: 1 hour to 3660 days, or `off` (None) for ever."""

@@ -17,7 +17,7 @@ from db.outbox import claim, outcome, requeue, runs
 from db.outbox.outcome import AttemptOrigin, Decided
 from db.outbox.runs import RunOutcomes
 from db.runner.lock import LockLostError, RunnerLock
-from pin.job import alerting
+from pin.job import alerting, pruning
 from pin.job.record import Announce, write_quarantined
 from pin.rules.outbox import NOT_CALLED, Entry, Outcome, OutcomeKind
 from pin.telemetry import metrics, traces
@@ -30,7 +30,7 @@ BUDGET = 5.0
 CHUNK = 500
 """Rows a transaction."""
 
-_STAGES = ("spent", "plans", "alerts")
+_STAGES = ("spent", "plans", "alerts", "retention")
 metrics.declare(metrics.STAGE_FAILURES, list(_STAGES))
 
 
@@ -44,6 +44,7 @@ class Housekeeping:
     announce: Announce
     max_attempts: int
     due: datetime
+    ages: pruning.Ages
     lease: timedelta
     """How long announced alerts belong to whoever takes their message."""
     now: Callable[[], datetime]
@@ -54,6 +55,7 @@ def housekeep(work: Housekeeping, lock: RunnerLock, spent: Sequence[UUID]) -> No
     _contained("spent", lambda: _quarantine_spent(work, lock, spent))
     _contained("plans", lambda: _move_plans(work))
     announce_again(work)
+    _contained("retention", lambda: _prune(work))
 
 
 def announce_again(work: Housekeeping) -> None:
@@ -114,6 +116,10 @@ def _announce(work: Housekeeping) -> None:
         alerting.stage(connection, now=work.now(), lease=work.lease, announce=work.announce)
 
     transact(work.engine, announce)
+
+
+def _prune(work: Housekeeping) -> None:
+    pruning.stage(work.engine, work.ages, work.now, seconds=BUDGET)
 
 
 def _within(seconds: float, chunks: Sequence[Sequence[UUID]]) -> Iterator[Sequence[UUID]]:

@@ -27,6 +27,7 @@ from db.runner.lock import LockLostError, RunnerLock, runner_lock
 from pin.clock import new_id, utc_now
 from pin.config.sections import QueueOptions, SnapshotDetachRetryOptions
 from pin.job.delivery import Batch
+from pin.job.pruning import Ages
 from pin.job.record import Announce
 from pin.job.stages import Housekeeping, announce_again, housekeep
 from pin.rules.outbox import Policy
@@ -56,6 +57,8 @@ class RetryJob:
     hand_over: Handover
     announce: Announce
     runner: str
+    ages: Ages = field(default_factory=dict)
+    """How long what is over is kept, by kind; nothing named is kept for ever."""
     clock: Callable[[], datetime] = utc_now
 
 
@@ -173,6 +176,7 @@ def _housekeeping(job: RetryJob, current: _Run) -> Housekeeping:
         announce=job.announce,
         max_attempts=job.policy.max_attempts,
         due=current.started,
+        ages=job.ages,
         lease=job.policy.backoff_base,
         now=current.now,
     )

@@ -44,6 +44,7 @@ NOT_CALLED = Counter(
 STAGE_FAILURES = Counter(
     "news_snapshot_detach_stage_failures", "Housekeeping stages of a run that failed and wait for the next", ["stage"]
 )
+PRUNED = Counter("news_snapshot_detach_pruned", "Rows that the retention has deleted, by what they were", ["kind"])
 QUARANTINED = Counter("news_snapshot_detach_quarantined", "Moves to Quarantined, however they came")
 LAG = Histogram("news_snapshot_detach_lag_seconds", "From created_at to Done, at every Done", buckets=LAG_BUCKETS)
 FIRST_ATTEMPTS = Counter(
