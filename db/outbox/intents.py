@@ -20,6 +20,8 @@ COLUMNS = (
     " next_attempt_at"
 )
 
+_WIDTH = len(COLUMNS.split(","))
+
 
 @dataclass(frozen=True, slots=True)
 class Intent:
@@ -97,17 +99,5 @@ def by_id(connection: Connection, ids: Sequence[UUID]) -> list[Entry]:
 
 
 def entry_of(row: Row[Any]) -> Entry:
-    """A row of COLUMNS as an Entry. Reason and status stay text: a newer release may have written unknown ones."""
-    return Entry(
-        id=row.id,
-        snapshot_id=row.snapshot_id,
-        post_id=row.post_id,
-        reason=row.reason,
-        requested_by_user_id=row.requested_by_user_id,
-        status=row.status,
-        attempts=row.attempts,
-        version=row.version,
-        is_guard=row.is_guard,
-        created_at=row.created_at,
-        next_attempt_at=row.next_attempt_at,
-    )
+    """A row that begins with COLUMNS. Reason and status stay text: a newer release may have written unknown ones."""
+    return Entry(*row[:_WIDTH])

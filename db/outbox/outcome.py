@@ -55,23 +55,35 @@ _LOCK = text(f"""
 _STATUS = text("SELECT pg_xact_status(CAST(:transaction AS xid8))")
 
 # The rows are locked and decided upon as they stand, so the version read is the version written over; naming it once
-# more keeps the statement safe by itself.
+# more keeps the statement safe by itself. A decision without a status changes nothing and is history alone.
 _APPLY = text("""
-    UPDATE news.snapshot_detach_outbox AS o SET
-        status = d.status,
-        version = o.version + 1,
-        outcome_due = false,
-        attempts = o.attempts - CASE WHEN d.given_back THEN 1 ELSE 0 END,
-        last_error = CASE WHEN d.given_back THEN o.last_error ELSE d.error END,
-        next_attempt_at = CASE WHEN d.given_back THEN COALESCE(o.claimed_from, o.next_attempt_at)
-                               ELSE GREATEST(o.next_attempt_at, d.not_before) END,
-        claimed_from = NULL,
-        updated_at = :now
-    FROM unnest(
-        CAST(:ids AS uuid[]), CAST(:versions AS bigint[]), CAST(:statuses AS text[]), CAST(:errors AS text[]),
-        CAST(:not_before AS timestamptz[]), CAST(:given_back AS boolean[])
-    ) AS d (id, version, status, error, not_before, given_back)
-    WHERE o.id = d.id AND o.version = d.version AND o.status <> 'Done'
+    WITH d AS MATERIALIZED (
+        SELECT * FROM unnest(
+            CAST(:ids AS uuid[]), CAST(:versions AS bigint[]), CAST(:statuses AS text[]), CAST(:errors AS text[]),
+            CAST(:not_before AS timestamptz[]), CAST(:called AS bigint[]), CAST(:attempts AS integer[]),
+            CAST(:outcomes AS text[]), CAST(:http AS smallint[]), CAST(:durations AS integer[])
+        ) AS d (id, version, status, error, not_before, called, attempt, outcome, http_status, duration_ms)
+    ), moved AS (
+        UPDATE news.snapshot_detach_outbox AS o SET
+            status = d.status,
+            version = o.version + 1,
+            outcome_due = false,
+            attempts = o.attempts - CASE WHEN d.outcome = 'NotCalled' THEN 1 ELSE 0 END,
+            last_error = CASE WHEN d.outcome = 'NotCalled' THEN o.last_error ELSE d.error END,
+            next_attempt_at = CASE WHEN d.outcome = 'NotCalled' THEN COALESCE(o.claimed_from, o.next_attempt_at)
+                                   ELSE GREATEST(o.next_attempt_at, d.not_before) END,
+            claimed_from = NULL,
+            updated_at = :now
+        FROM d
+        WHERE o.id = d.id AND o.version = d.version AND o.status <> 'Done' AND d.status IS NOT NULL
+        RETURNING 1
+    ), kept AS (
+        INSERT INTO news.snapshot_detach_attempt
+            (entry_id, entry_version, attempt, run_id, outcome, error, http_status, duration_ms, worker, trace_id,
+             recorded_at)
+        SELECT id, called, attempt, :run_id, outcome, error, http_status, duration_ms, :worker, :trace_id, :now FROM d
+    )
+    SELECT count(*) FROM moved
 """)
 
 _HISTORY = text("""
@@ -96,7 +108,8 @@ _STATUS_AFTER = {
 def still_claimed(connection: Connection, claimed: Sequence[Claimed]) -> list[Entry]:
     """The entries that are still Pending at the version the message names; the rest need no call (G6)."""
     rows = connection.execute(
-        _STILL_CLAIMED, {"ids": [c.entry_id for c in claimed], "versions": [c.version for c in claimed]}
+        _STILL_CLAIMED,
+        {"ids": _plain([c.entry_id for c in claimed]), "versions": _plain([c.version for c in claimed])},
     )
     return [entry_of(row) for row in rows]
 
@@ -111,7 +124,7 @@ class Locked:
 
 def lock(connection: Connection, ids: Sequence[UUID]) -> Locked:
     """Lock the entries in id order (G21). Absent ones were removed meanwhile."""
-    rows = connection.execute(_LOCK, {"ids": sorted(ids)}).all()
+    rows = connection.execute(_LOCK, {"ids": _plain(sorted(ids))}).all()
     return Locked({row.id: entry_of(row) for row in rows}, rows[0].transaction if rows else None)
 
 
@@ -121,32 +134,40 @@ def was_committed(connection: Connection, transaction: str) -> bool | None:
     return None if status == "in progress" else status == "committed"
 
 
-def apply(connection: Connection, decided: Sequence[Decided], now: datetime) -> None:
-    """Write decisions over the locked entries, one statement. Late ones change nothing.
+def write(connection: Connection, decided: Sequence[Decided], origin: AttemptOrigin, now: datetime) -> None:
+    """Write decisions over the locked entries, and keep the history; one statement.
 
-    Raises RuntimeError when a row did not change: the caller did not hold the lock.
+    Every decision has its row of history. Late ones change nothing else. Raises RuntimeError when an entry did not
+    change: the caller did not hold the lock.
     """
-    moving = [d for d in decided if d.outcome.kind is not OutcomeKind.LATE]
-    if not moving:
+    if not decided:
         return
-    result = connection.execute(
+    moving = sum(d.outcome.kind is not OutcomeKind.LATE for d in decided)
+    moved = connection.execute(
         _APPLY,
         {
-            "ids": [d.entry.id for d in moving],
-            "versions": [d.entry.version for d in moving],
-            "statuses": [_STATUS_AFTER[d.outcome.kind] for d in moving],
-            "errors": [d.outcome.error for d in moving],
-            "not_before": [d.outcome.not_before for d in moving],
-            "given_back": [d.outcome.kind is OutcomeKind.NOT_CALLED for d in moving],
+            "ids": _plain([d.entry.id for d in decided]),
+            "versions": _plain([d.entry.version for d in decided]),
+            "statuses": _plain([_STATUS_AFTER.get(d.outcome.kind) for d in decided]),
+            "errors": _quoted([d.outcome.error for d in decided]),
+            "not_before": _quoted([d.outcome.not_before for d in decided]),
+            "called": _plain([d.called.version for d in decided]),
+            "attempts": _plain([d.called.attempts for d in decided]),
+            "outcomes": _plain([d.outcome.kind.value for d in decided]),
+            "http": _plain([d.reply.http_status for d in decided]),
+            "durations": _plain([min(int(d.reply.duration.total_seconds() * 1000), 2**31 - 1) for d in decided]),
+            "run_id": origin.run_id,
+            "worker": origin.worker[:128],
+            "trace_id": origin.trace_id,
             "now": now,
         },
-    )
-    if result.rowcount != len(moving):
-        raise RuntimeError(f"{len(moving) - result.rowcount} of {len(moving)} entries changed under their lock")
+    ).scalar_one()
+    if moved != moving:
+        raise RuntimeError(f"{moving - moved} of {moving} entries changed under their lock")
 
 
 def keep_history(connection: Connection, decided: Sequence[Decided], origin: AttemptOrigin, now: datetime) -> None:
-    """One row an answer, late ones as well, and one an entry that was given back; one statement."""
+    """History of decisions that no call stands behind: their entries are written already. One statement."""
     if not decided:
         return
     connection.execute(
@@ -165,3 +186,13 @@ def keep_history(connection: Connection, decided: Sequence[Decided], origin: Att
             "now": now,
         },
     )
+
+
+def _plain(values: Sequence[UUID | int | str | None]) -> str:
+    """An array of values that need no quotes, as PostgreSQL writes it: a fifth of what the driver takes for a list."""
+    return "{" + ",".join(["NULL" if value is None else str(value) for value in values]) + "}"
+
+
+def _quoted(values: list[str | None] | list[datetime | None]) -> str | Sequence[str | datetime | None]:
+    """An array of whatever there is; most often nothing at all."""
+    return values if any(value is not None for value in values) else _plain([None] * len(values))

@@ -84,7 +84,7 @@ def deliver(
     wait = patience.total_seconds()
 
     def read() -> list[Entry]:
-        with engine.connect() as connection:
+        with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
             return outcome.still_claimed(connection, batch.claimed)
 
     caution = caution or Caution()

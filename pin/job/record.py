@@ -119,8 +119,7 @@ class Recording:
             if (entry := standing.entries.get(one.called.id)) is not None
         ]
         kept = [each for each in decided if not _has_nothing_to_tell(each)]
-        outcome.apply(connection, kept, now)
-        outcome.keep_history(connection, kept, self.origin, now)
+        outcome.write(connection, kept, self.origin, now)
         moves = [(each.entry, each.outcome) for each in kept]
         write_quarantined(connection, moves, now, self.policy.backoff_base, self.announce)
         quarantine.write_audit(connection, [_late_success(d) for d in kept if _is_late_success(d)], now)

@@ -199,7 +199,8 @@ def test_a_draining_worker_starts_no_call_and_what_it_did_not_call_keeps_attempt
             return [release, *detached(call)]
 
         selections.answer = hold
-        settings = job_settings(selections.url, retry=retry(detach_call_timeout=timedelta(seconds=5)))
+        twenty = FAST["worker"].model_copy(update={"concurrency": 20})
+        settings = job_settings(selections.url, retry=retry(detach_call_timeout=timedelta(seconds=5)), worker=twenty)
         with working(settings):
             runner = threading.Thread(target=retry_job.run, args=(make_retry_job(settings), Event()))
             runner.start()
