@@ -17,6 +17,7 @@ from sqlalchemy.exc import OperationalError
 from actors.alert import announce
 from actors.detach import hand_over
 from db.connect import make_engine
+from db.contract import UnfitDatabaseError, Work, refuse_unfit_at
 from db.migrate import not_ready
 from db.outbox.runs import RunResult
 from db.runner.lock import PoolerError, refuse_transaction_pooler
@@ -119,6 +120,7 @@ def serve(settings: Settings, stopping: threading.Event) -> None:
     def reach_database() -> None:
         if not stopping.is_set():
             refuse_transaction_pooler(settings.database_url)
+            refuse_unfit_at(settings.database_url)
 
     pulse = make_pulse(settings)
     pulse.expect(TICKS)
@@ -152,7 +154,7 @@ def watched(settings: Settings, stopping: threading.Event, pulse: Pulse) -> Iter
     collectors = (StateCollector(engine, utc_now, settings.queue.lease),)
     probes = Probes(
         live=lambda: None if stopping.is_set() else pulse.fault(),
-        ready=lambda: "draining" if stopping.is_set() else not_ready(engine),
+        ready=lambda: "draining" if stopping.is_set() else not_ready(engine, (Work.NEWS, Work.QUEUE)),
         exposition=lambda: exposition(collectors),
     )
     with TelemetryServer(settings.metrics.host, settings.metrics.scheduler_port, probes) as server:
@@ -175,7 +177,7 @@ def main() -> int:
     configure_tracing("pin-scheduler")
     try:
         serve(settings, stopping)
-    except (PoolerError, OperationalError, OSError) as error:
+    except (PoolerError, UnfitDatabaseError, OperationalError, OSError) as error:
         log.error("scheduler does not start", error=type(error).__name__, detail=str(error).splitlines()[0])  # noqa: TRY400
         return 1
     finally:

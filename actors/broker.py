@@ -219,6 +219,14 @@ class _WorkerLife(Middleware):
         if isinstance(broker, DetachBroker):
             broker.begin_work(worker.worker_threads)
 
+    def after_worker_boot(self, broker: Broker, worker: Worker) -> None:
+        """Health expects the queues that this worker was asked to take, and all its threads (A49)."""
+        if isinstance(broker, DetachBroker):
+            for queue in worker.consumers:
+                broker.pulse.expect(queue)
+            for thread in (*worker.workers, *worker.consumers.values()):
+                broker.pulse.watch(thread)
+
     def before_process_message(self, broker: Broker, message: MessageProxy) -> None:
         if isinstance(broker, DetachBroker) and not broker.may_start(message):
             raise SkipMessage

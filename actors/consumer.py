@@ -106,13 +106,14 @@ class LeaseConsumer(Consumer):
 
         Raises dramatiq's ConnectionError when the database is away; dramatiq then makes a new consumer in 3 s.
         """
-        self._beat(self._queue)
         if self._draining.is_set():
+            self._beat(self._queue)
             self._give_back()
             self._held.wait(DRAINING_WAIT_SECONDS)
             return None
         if not self._taken:
             self._look()
+        self._beat(self._queue)  # only after a look that succeeded (G29)
         return self._taken.popleft() if self._taken and not self._draining.is_set() else None
 
     def ack(self, message: Delivery) -> None:

@@ -18,6 +18,7 @@ from sqlalchemy import Engine
 from actors.broker import CONSUMER_PATIENCE, DetachBroker
 from actors.tellers import Tellers
 from db.connect import make_engine
+from db.contract import Work
 from db.migrate import not_ready
 from pin.access.machine_tokens import MachineTokens
 from pin.clock import utc_now
@@ -38,6 +39,8 @@ from pin.telemetry.serving import Probes, TelemetryServer
 from pin.telemetry.traces import close_tracing, configure_tracing
 
 log = get_logger(__name__)
+
+_WORKS = (Work.NEWS, Work.QUEUE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,11 +174,9 @@ class WorkerProcess(Middleware):
         options = opened.settings.metrics
         if options.worker_port is None or (folder is not None and not serves_for_all(folder)):
             return
-        for queue in broker.queues:
-            broker.pulse.expect(queue)
         probes = Probes(
-            live=broker.pulse.fault,
-            ready=lambda: "draining" if broker.draining.is_set() else not_ready(opened.engine),
+            live=lambda: None if broker.draining.is_set() else broker.pulse.fault(),
+            ready=lambda: "draining" if broker.draining.is_set() else not_ready(opened.engine, _WORKS),
             exposition=exposition,
         )
         try:

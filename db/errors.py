@@ -154,4 +154,4 @@ def describe(error: BaseException) -> str:
     if meaning is Meaning.AWAY:
         said = next(iter(str(cause).splitlines()), type(cause).__name__)
         return f"{_OUR_WORDS[meaning]}: {said}"
-    return f"{_OUR_WORDS[meaning]} ({state})" if state else _OUR_WORDS[meaning]
+    return f"{_OUR_WORDS[meaning]} ({state})" if state and meaning is not Meaning.NOT_MIGRATED else _OUR_WORDS[meaning]

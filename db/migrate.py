@@ -3,6 +3,7 @@
 alembic is imported by what needs it: every process asks here whether it is ready, few migrate.
 """
 
+from collections.abc import Collection
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,6 +12,8 @@ from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import SQLAlchemyError
 
 from db.connect import make_single_connection_engine
+from db.contract import Work, refuse_unfit, try_work, unfitness
+from db.errors import describe, is_away
 
 if TYPE_CHECKING:
     from alembic.config import Config
@@ -47,18 +50,23 @@ def current(connection: Connection) -> str | None:
     ).get_current_revision()
 
 
-def not_ready(engine: Engine) -> str | None:
-    """Why a process should not be given work yet; None when the schema is this code's or newer.
+def not_ready(engine: Engine, works: Collection[Work] = tuple(Work)) -> str | None:
+    """Why a process that does `works` should not be given any now; None when it could do it (G29).
 
-    Newer counts as ready, since during a rolling deploy the migration runs before the last old process goes.
+    Tries the writes and rolls them back. A newer schema counts as ready, since during a rolling deploy the migration
+    runs before the last old process goes.
     """
     try:
         with engine.connect() as connection:
+            if says := unfitness(connection):
+                return says
             revision = current(connection)
-    except SQLAlchemyError:
-        return "the database does not answer"
-    if revision is None or revision < _head():
-        return "the database's schema is older than this code"
+            if revision is None or revision < _head():
+                return "the database's schema is older than this code"
+            try_work(connection, works)
+    except SQLAlchemyError as error:
+        # What cannot be reached names hosts and ports, which are nobody's business who asks a probe.
+        return "the database does not answer" if is_away(error) else describe(error)
     return None
 
 
@@ -70,12 +78,14 @@ def _head() -> str:
 def upgrade(url: str) -> tuple[str | None, str]:
     """Bring the database at `url` to `head()`; answers (revision before, revision after).
 
-    Several at once take turns. Raises sqlalchemy.exc.OperationalError when a lock is not had within LOCK_TIMEOUT.
+    Several at once take turns. Raises db.contract.UnfitDatabaseError for a database that cannot serve (A27),
+    sqlalchemy.exc.OperationalError when a lock is not had within LOCK_TIMEOUT.
     """
     from alembic import command
 
     engine = make_single_connection_engine(url, application_name="pin-migrate")
     with engine.connect() as connection:
+        refuse_unfit(connection)
         connection.execute(text("SELECT pg_advisory_lock(:key)"), {"key": _MIGRATION_LOCK})
         connection.execute(text(f"SET lock_timeout = '{LOCK_TIMEOUT}'"))
         before = current(connection)

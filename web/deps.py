@@ -11,7 +11,7 @@ from litestar.params import SkipValidation
 from prometheus_client.registry import Collector
 from sqlalchemy import Engine
 
-from db.connect import make_engine
+from db.connect import OF_A_CHECK, make_engine
 from db.views.gauges import StateCollector
 from pin.access.checking import TokenVerifier
 from pin.access.machine_tokens import MachineTokens
@@ -38,6 +38,8 @@ class Deps:
     clock: Callable[[], datetime] = utc_now
     new_id: Callable[[], UUID] = new_id
     collectors: tuple[Collector, ...] = ()
+    probe_engine: Engine | None = None
+    """One connection for probes, which are answered also while every other is taken."""
 
     def close(self) -> None:
         """Close what holds connections."""
@@ -45,6 +47,8 @@ class Deps:
             self.client.close()
         self.engine.dispose()
         self.write_engine.dispose()
+        if self.probe_engine is not None:
+            self.probe_engine.dispose()
 
 
 InjectedDeps = NamedDependency[SkipValidation[Deps]]
@@ -59,7 +63,10 @@ def build_deps(settings: Settings) -> Deps:
     engine = make_engine(settings.database_url, pool_size=-(-size // 2), application_name="pin-web")
     write_engine = make_engine(settings.database_url, pool_size=size, application_name="pin-web")
     collectors = (StateCollector(engine, utc_now, settings.queue.lease),) if "news" in settings.contexts else ()
-    return Deps(settings, engine, write_engine, verifier, client, collectors=collectors)
+    probe = make_engine(
+        settings.database_url, pool_size=1, pool_timeout=3, application_name="pin-web-health", limits=OF_A_CHECK
+    )
+    return Deps(settings, engine, write_engine, verifier, client, collectors=collectors, probe_engine=probe)
 
 
 def _selections_client(settings: Settings) -> "SelectionsClient":

@@ -5,6 +5,8 @@ from litestar import Response, Router, get
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from db import migrate
+from db.contract import Work
+from pin.config.settings import Settings
 from pin.telemetry.metrics import exposition
 from web.bulkheads import Lane, in_lane
 from web.deps import InjectedDeps
@@ -27,11 +29,11 @@ def live() -> Response[bytes]:
 @get("/health/ready", opt=describe("The process may have traffic", {200: Health}))
 @in_lane(Lane.PROBES)
 def ready(deps: InjectedDeps) -> Response[bytes]:
-    """200 when the database answers and its schema is this code's or newer; 503 UNAVAILABLE otherwise.
+    """200 when this process could do its work now: its writes, tried and rolled back; 503 UNAVAILABLE otherwise (G29).
 
     Selections' absence never makes news unready (J32); a process that drains listens no more.
     """
-    if fault := migrate.not_ready(deps.engine):
+    if fault := migrate.not_ready(deps.probe_engine or deps.engine, _works(deps.settings)):
         raise of_status(503, f"{fault[0].upper()}{fault[1:]}.")
     return _ok()
 
@@ -50,6 +52,11 @@ def metrics(deps: InjectedDeps) -> Response[bytes]:
 def health_router() -> Router:
     """`/health/live`, `/health/ready` and `/metrics`, open to whoever reaches the port."""
     return Router(path="/", route_handlers=[live, ready, metrics])
+
+
+def _works(settings: Settings) -> list[Work]:
+    served = {"news": Work.NEWS, "ops": Work.NEWS, "selections": Work.SELECTIONS}
+    return sorted({served[context] for context in settings.contexts if context in served})
 
 
 def _ok() -> Response[bytes]:

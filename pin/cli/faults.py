@@ -20,21 +20,17 @@ class Fault(Exception):  # noqa: N818 - a foreseen fault, told to people
 @contextmanager
 def told_plainly() -> Iterator[None]:
     """Turn what can go wrong around a command into a Fault. Everything else is a defect and keeps its traceback."""
-    from sqlalchemy.exc import OperationalError, ProgrammingError
-    from sqlalchemy.exc import TimeoutError as PoolTimeout
-
+    from db.contract import UnfitDatabaseError
+    from db.errors import Meaning, describe, meaning_of
     from pin.config.faults import EXIT_BAD_SETTINGS, SettingsError
 
     try:
         yield
     except SettingsError as error:
         raise Fault(f"the settings are wrong:\n{error}", EXIT_BAD_SETTINGS) from None
-    except ProgrammingError as error:
-        if getattr(error.orig, "sqlstate", None) not in {"42P01", "42703", "3F000"}:
+    except UnfitDatabaseError as error:
+        raise Fault(str(error), NO_DATABASE) from None
+    except Exception as error:
+        if meaning_of(error) in {None, Meaning.FAULT, Meaning.BAD_DATA}:
             raise
-        raise Fault("the database's schema is not this version's: run `pin migrate`", NO_DATABASE) from None
-    except PoolTimeout:
-        raise Fault("the database does not answer in time", NO_DATABASE) from None
-    except OperationalError as error:
-        said = next(iter(str(error.orig).splitlines()), type(error.orig).__name__)
-        raise Fault(f"the database does not answer: {said}", NO_DATABASE) from None
+        raise Fault(describe(error), NO_DATABASE) from None

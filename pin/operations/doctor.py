@@ -10,6 +10,7 @@ from sqlalchemy import Engine
 from sqlalchemy.exc import SQLAlchemyError
 
 from db import migrate
+from db.contract import unfitness
 from db.runner.lock import PoolerError, refuse_transaction_pooler
 from db.views import database
 from pin.access.machine_tokens import MachineTokens
@@ -72,6 +73,9 @@ def examine(engine: Engine, settings: Settings, now: datetime) -> Iterator[Check
 def _database(engine: Engine) -> Check:
     try:
         with engine.connect() as connection:
+            if says := unfitness(connection):
+                what, _, mend = says.partition(": ")
+                return Check("database", CheckState.FAILED, what, mend)
             return Check("database", CheckState.OK, f"PostgreSQL {database.version(connection)} answers")
     except SQLAlchemyError as error:
         said = next(iter(str(getattr(error, "orig", error)).splitlines()), type(error).__name__)

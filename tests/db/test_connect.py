@@ -13,6 +13,7 @@ from sqlalchemy import text
 
 from db.connect import OF_A_POOL, OF_THE_QUEUE, connect, make_engine, make_single_connection_engine
 from db.embedded.server import EmbeddedServer
+from db.moments import is_unreadable
 from pin.config.database_url import parameters, sealed, url_fault
 from tests.hostile.databases import HOSTS, DatabaseHost, prepare
 
@@ -186,3 +187,14 @@ def test_no_other_module_makes_a_connection() -> None:
         and ast.unparse(node.func) in {"psycopg.connect", "psycopg.Connection.connect", "create_engine", "make_url"}
     }
     assert found == {"db/connect.py: psycopg.connect", "db/connect.py: create_engine"}
+
+
+@pytest.mark.parametrize("moment", ["infinity", "-infinity", "294276-01-01 00:00:00+00", "4000-01-01 00:00:00+00 BC"])
+def test_a_moment_that_python_cannot_hold_raises_nothing_and_is_known(database: str, moment: str) -> None:
+    engine = make_engine(database)
+    with engine.connect() as connection:
+        asked = text("SELECT CAST(:moment AS timestamptz), timestamptz '2026-01-01 00:00:00Z'")
+        odd, good = connection.execute(asked, {"moment": moment}).one()
+    engine.dispose()
+    assert (is_unreadable(odd), is_unreadable(good)) == (True, False)
+    assert (odd > good) is (not moment.startswith("-") and not moment.endswith("BC"))
