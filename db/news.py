@@ -14,6 +14,8 @@ from uuid import UUID
 from sqlalchemy import Connection, text
 from sqlalchemy.engine import Row
 
+from pin.rules.reading import known
+
 _MAX_VERSION = 2**31 - 1
 
 
@@ -34,7 +36,7 @@ class Post:
     tenant_id: UUID
     author_id: UUID
     title: str
-    status: PostStatus
+    status: PostStatus | str
     version: int
     revision: int
     created_at: datetime
@@ -159,7 +161,7 @@ def _post_of(row: Row[Any]) -> Post:
         tenant_id=row.tenant_id,
         author_id=row.author_id,
         title=row.title,
-        status=PostStatus(row.status),
+        status=known(PostStatus, row.status),
         version=row.version,
         revision=row.revision,
         created_at=row.created_at,
@@ -173,7 +175,7 @@ def _parameters(post: Post) -> dict[str, Any]:
         "tenant_id": post.tenant_id,
         "author_id": post.author_id,
         "title": post.title,
-        "status": post.status.value,
+        "status": str(post.status),
         "version": post.version,
         "revision": post.revision,
         "created_at": post.created_at,

@@ -17,7 +17,8 @@ from uuid import UUID
 import msgspec
 from sqlalchemy import Connection, Row, text
 
-from pin.rules.contract import Reason, SnapshotContent, SnapshotStatus, SnapshotSummary
+from pin.rules.contract import Reason, SnapshotContent, SnapshotSummary
+from pin.rules.reading import known
 
 
 class SnapshotRowStatus(StrEnum):
@@ -47,10 +48,10 @@ class SnapshotState:
     """What detach needs to know of a row: everything but its content, which it does not read (D9)."""
 
     id: UUID
-    status: SnapshotRowStatus
+    status: SnapshotRowStatus | str
     version: int
     detached_at: datetime | None
-    detach_reason: Reason | None
+    detach_reason: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +60,11 @@ class StoredSnapshot:
 
     id: UUID
     selection_id: UUID
-    status: SnapshotRowStatus
+    status: SnapshotRowStatus | str
     content: SnapshotContent
     created_at: datetime
     detached_at: datetime | None
-    detach_reason: Reason | None
+    detach_reason: str | None
 
 
 _SELECTION = "id, tenant_id, owner_id, title, items::text AS items, revision, created_at, updated_at"
@@ -187,11 +188,11 @@ def read_snapshot(connection: Connection, snapshot_id: UUID) -> StoredSnapshot |
     return StoredSnapshot(
         id=row.id,
         selection_id=row.selection_id,
-        status=SnapshotRowStatus(row.status),
+        status=known(SnapshotRowStatus, row.status),
         content=msgspec.json.decode(row.content, type=SnapshotContent),
         created_at=row.created_at,
         detached_at=row.detached_at,
-        detach_reason=Reason(row.detach_reason) if row.detach_reason else None,
+        detach_reason=row.detach_reason,
     )
 
 
@@ -200,10 +201,10 @@ def list_snapshots(connection: Connection, after: UUID | None, limit: int) -> li
     return [
         SnapshotSummary(
             snapshot_id=row.id,
-            status=SnapshotStatus(row.status),
+            status=row.status,
             created_at=row.created_at,
             detached_at=row.detached_at,
-            detach_reason=Reason(row.detach_reason) if row.detach_reason else None,
+            detach_reason=row.detach_reason,
         )
         for row in connection.execute(_LIST_SNAPSHOTS, {"after": after, "limit": limit})
     ]
@@ -214,8 +215,8 @@ def read_state(connection: Connection, snapshot_id: UUID) -> SnapshotState | Non
     row = connection.execute(_READ_STATE, {"id": snapshot_id}).one_or_none()
     if row is None:
         return None
-    reason = Reason(row.detach_reason) if row.detach_reason else None
-    return SnapshotState(row.id, SnapshotRowStatus(row.status), row.version, row.detached_at, reason)
+    reason = row.detach_reason
+    return SnapshotState(row.id, known(SnapshotRowStatus, row.status), row.version, row.detached_at, reason)
 
 
 def leave_tombstone(connection: Connection, snapshot_id: UUID, now: datetime) -> bool:

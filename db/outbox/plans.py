@@ -16,6 +16,8 @@ from uuid import UUID
 
 from sqlalchemy import Connection, text
 
+from pin.rules.reading import known
+
 
 class PlanState(StrEnum):
     """Where a plan stands."""
@@ -39,7 +41,7 @@ class Plan:
     """A plan. `canary` is how many of the first go ahead, 0 for none; `said` is why it stopped."""
 
     id: UUID
-    state: PlanState
+    state: PlanState | str
     filter: str
     entries: tuple[Frozen, ...]
     canary: int
@@ -203,4 +205,4 @@ def move(
 def _plan(row: tuple[object, ...]) -> Plan:
     id_, state, filter_, ids, versions, *rest = row
     entries = tuple(Frozen(*pair) for pair in zip(ids, versions, strict=True))  # type: ignore[call-overload]
-    return Plan(id_, PlanState(state), filter_, entries, *rest)  # type: ignore[arg-type]
+    return Plan(id_, known(PlanState, state), filter_, entries, *rest)  # type: ignore[arg-type]

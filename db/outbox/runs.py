@@ -7,6 +7,8 @@ from uuid import UUID
 
 from sqlalchemy import Connection, text
 
+from pin.rules.reading import known
+
 
 class RunResult(StrEnum):
     """How a tick ended. Completed and OutOfTime are successful runs (G20)."""
@@ -128,10 +130,10 @@ def note(connection: Connection, run_id: UUID, found: RunOutcomes, *, halted_by:
     connection.execute(_NOTE, values)
 
 
-def last_result(connection: Connection) -> RunResult | None:
+def last_result(connection: Connection) -> RunResult | str | None:
     """How the last run ended that held the lock, whichever scheduler's it was; None for none, or one under way."""
     found = connection.execute(_LAST_RESULT).scalar()
-    return RunResult(found) if found in set(RunResult) else None
+    return known(RunResult, found) if found else None
 
 
 def end(

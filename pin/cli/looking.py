@@ -111,7 +111,7 @@ def _sides(found: "SnapshotSides") -> dict[str, Any]:
     return {
         "snapshotId": found.snapshot_id,
         "agrees": found.agrees,
-        "status": there.status.value if there else None,
+        "status": there.status if there else None,
         "detachedAt": there.detached_at if there else None,
         "detachReason": str(there.detach_reason) if there and there.detach_reason else None,
         "shownByPost": current.post_id if current else None,

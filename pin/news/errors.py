@@ -18,8 +18,6 @@ That selections cannot be reached is `pin.outgoing.selections.SelectionsUnavaila
 # Each class is an answer to a caller and is named for what it says, not for being an error.
 # ruff: noqa: N818
 
-from db.news import PostStatus
-
 
 class NewsError(Exception):
     """A refusal; its text may be shown to the caller."""
@@ -40,7 +38,7 @@ class NotTheAuthor(NewsError):
 class StateConflict(NewsError):
     """The post's status does not allow what was asked (J21)."""
 
-    def __init__(self, status: PostStatus, asked: str) -> None:
+    def __init__(self, status: str, asked: str) -> None:
         super().__init__(f"cannot {asked}: the post is {status}")
         self.status = status
 

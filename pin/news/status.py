@@ -39,7 +39,7 @@ def delete_post(desk: Desk, author: Author, post_id: UUID, expected: Collection[
         if post.status is PostStatus.ARCHIVED:
             return None
         check_revision(post, expected)
-        if post.status is PostStatus.DRAFT:
+        if post.status not in {PostStatus.PUBLISHED, PostStatus.UNPUBLISHED}:
             raise StateConflict(post.status, "delete")
         post = _with_status(desk, connection, post, PostStatus.ARCHIVED)
         shown = snapshots_of(blocks_of(connection, post.id, post.version))

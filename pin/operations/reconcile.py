@@ -91,12 +91,12 @@ def compare(engine: Engine, client: SelectionsClient, *, page: int = PAGE) -> It
             for one in shown:
                 shown_ids.add(one.snapshot_id)
                 found = by_id.get(one.snapshot_id)
-                if found is None or found.status is SnapshotStatus.DETACHED:
+                if found is None or found.status == SnapshotStatus.DETACHED:
                     suspects[one.snapshot_id] = one.post_id
             if len(shown) < page:
                 break
             lower = shown[-1].snapshot_id
-        active = [one.snapshot_id for one in listed.snapshots if one.status is SnapshotStatus.ACTIVE]
+        active = [one.snapshot_id for one in listed.snapshots if one.status == SnapshotStatus.ACTIVE]
         unshown = [one for one in active if one not in shown_ids]
         if unshown:
             with engine.connect() as connection:
@@ -123,14 +123,16 @@ def _looked_at_again(engine: Engine, client: SelectionsClient, suspects: dict[UU
                 yield Finding(kind, snapshot_id, facts.post_id or suspects[snapshot_id], detached_at)
 
 
-def judge(status: SnapshotStatus | None, *, shown: bool, active: bool) -> FindingKind | None:
+def judge(status: str | None, *, shown: bool, active: bool) -> FindingKind | None:
     """What is wrong with a snapshot, None for nothing. `status` None: selections has no such one.
 
     `shown`: by a live post's current version; `active`: an intent that is not Done exists.
     """
     if shown:
-        return {None: FindingKind.MISSING, SnapshotStatus.DETACHED: FindingKind.WRONGLY_DETACHED}.get(status)
-    return FindingKind.ORPHANED if status is SnapshotStatus.ACTIVE and not active else None
+        if status is None:
+            return FindingKind.MISSING
+        return FindingKind.WRONGLY_DETACHED if status == SnapshotStatus.DETACHED else None
+    return FindingKind.ORPHANED if status == SnapshotStatus.ACTIVE and not active else None
 
 
 def repair(engine: Engine, findings: Sequence[Finding], *, actor: str, reason: str, now: datetime) -> list[Finding]:

@@ -95,10 +95,10 @@ def agree(snapshot: Snapshot | None, *, shown: bool, intents: list[StoredEntry])
     active = next((one for one in intents if one.entry.status != Status.DONE), None)
     state = "does not exist" if snapshot is None else f"is {snapshot.status}"
     if shown:
-        if snapshot is not None and snapshot.status is SnapshotStatus.ACTIVE:
+        if snapshot is not None and snapshot.status == SnapshotStatus.ACTIVE:
             return True, "A live post shows it and it is Active."
         return False, f"A live post shows it, but in selections it {state}."
-    if snapshot is None or snapshot.status is SnapshotStatus.DETACHED:
+    if snapshot is None or snapshot.status == SnapshotStatus.DETACHED:
         return True, f"No live post shows it and in selections it {state}."
     if active is None:
         return False, "No live post shows it, it is Active, and no intent is under way: an orphan (pin reconcile)."

@@ -95,7 +95,15 @@ class DetachSelectionSnapshotResult(Answer, frozen=True):
     snapshot_id: UUID
     status: Literal["Detached"]
     detached_at: datetime
-    detach_reason: Reason
+    detach_reason: str
+    """As it was stored, a newer release's as well (G26)."""
+
+
+class DetachConfirmed(Answer, frozen=True):
+    """What news needs of detach's answer, and no more: this snapshot, Detached (G4, G26)."""
+
+    snapshot_id: UUID
+    status: Literal["Detached"]
 
 
 class CreateSnapshotRequest(Wire, frozen=True):
@@ -124,21 +132,23 @@ class Snapshot(Answer, frozen=True):
 
     snapshot_id: UUID
     selection_id: UUID
-    status: SnapshotStatus
+    status: str
+    """A `SnapshotStatus`, or what a newer release says (G26)."""
     content: SnapshotContent
     created_at: datetime
     detached_at: datetime | None = None
-    detach_reason: Reason | None = None
+    detach_reason: str | None = None
 
 
 class SnapshotSummary(Answer, frozen=True):
     """A snapshot without its content, as a list has it."""
 
     snapshot_id: UUID
-    status: SnapshotStatus
+    status: str
+    """A `SnapshotStatus`, or what a newer release says (G26)."""
     created_at: datetime
     detached_at: datetime | None = None
-    detach_reason: Reason | None = None
+    detach_reason: str | None = None
 
 
 class SnapshotPage(Answer, frozen=True):

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import msgspec
 
-from pin.rules.contract import DetachSelectionSnapshotResult, ErrorCode
+from pin.rules.contract import DetachConfirmed, ErrorCode
 from pin.rules.outbox import ErrorClass, Reply, Verdict
 
 MAX_REPLY_BYTES = 64 * 1024
@@ -84,7 +84,7 @@ def _is_detached(snapshot_id: UUID, media_type: str, body: bytes) -> bool:
     if not is_json(media_type) or len(body) > MAX_REPLY_BYTES:
         return False
     try:
-        result = msgspec.json.decode(body, type=DetachSelectionSnapshotResult)
+        result = msgspec.json.decode(body, type=DetachConfirmed)
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return False
     return result.snapshot_id == snapshot_id

@@ -64,7 +64,7 @@ class Detached:
 
     snapshot_id: UUID
     detached_at: datetime
-    reason: Reason
+    reason: str
     noop: bool
 
 

@@ -60,7 +60,7 @@ def kept(engine: Engine, wanted: Filter | None = None) -> UUID:
     return plans.keep(engine, plans.preview(engine, wanted or Filter()), actor="ada", now=NOW)
 
 
-def started(engine: Engine, plan_id: UUID, canary: int, now: datetime = NOW) -> PlanState:
+def started(engine: Engine, plan_id: UUID, canary: int, now: datetime = NOW) -> PlanState | str:
     return plans.start(engine, plan_id, canary=canary, actor="ada", reason="mended", now=now).state
 
 

@@ -30,7 +30,7 @@ from tests.waiting import eventually
 def test_all_have_read_active_before_any_writes(api: Api, engine: Engine) -> None:
     snapshot_id, all_have_read = api.snapshot(), threading.Barrier(8)
 
-    def detach(number: int) -> tuple[bool, Reason]:
+    def detach(number: int) -> tuple[bool, str]:
         with engine.begin() as connection:
             seen = store.read_state(connection, snapshot_id)
             assert seen is not None

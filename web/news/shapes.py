@@ -8,7 +8,7 @@ from uuid import UUID
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from db.news import Block, Post, PostStatus
+from db.news import Block, Post
 from pin.news.blocks import KeptEmbed, NewEmbed, Text, Wanted
 from pin.news.reading import Rendered
 from pin.news.writing import Written
@@ -94,7 +94,7 @@ class _PostHead(Answer, frozen=True):
 
     id: UUID
     title: str
-    status: PostStatus
+    status: str
     author_id: UUID
     version: int
     revision: int
@@ -119,7 +119,7 @@ class VersionView(Answer, frozen=True):
 
     id: UUID
     title: str
-    status: PostStatus
+    status: str
     version: int
     created_by: UUID
     created_at: datetime
@@ -157,7 +157,7 @@ def version_view(rendered: Rendered) -> VersionView:
 class _Head(TypedDict):
     id: UUID
     title: str
-    status: PostStatus
+    status: str
     author_id: UUID
     version: int
     revision: int

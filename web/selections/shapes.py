@@ -7,7 +7,7 @@ from uuid import UUID
 from msgspec import Meta
 
 from db.selections import Selection, StoredSnapshot
-from pin.rules.contract import Answer, DetachSelectionSnapshotResult, Snapshot, SnapshotStatus, Wire
+from pin.rules.contract import Answer, DetachSelectionSnapshotResult, Snapshot, Wire
 from pin.selections.snapshots import Detached
 
 Title = Annotated[str, Meta(min_length=1, max_length=200)]
@@ -52,7 +52,7 @@ def snapshot_answer(found: StoredSnapshot) -> Snapshot:
     return Snapshot(
         snapshot_id=found.id,
         selection_id=found.selection_id,
-        status=SnapshotStatus(found.status),
+        status=str(found.status),
         content=found.content,
         created_at=found.created_at,
         detached_at=found.detached_at,
