@@ -14,7 +14,15 @@ import psycopg
 import structlog
 from dramatiq.broker import Broker, MessageProxy
 from dramatiq.message import Message
-from dramatiq.middleware import Callbacks, Middleware, Retries, ShutdownNotifications, SkipMessage, TimeLimit
+from dramatiq.middleware import (
+    Callbacks,
+    CurrentMessage,
+    Middleware,
+    Retries,
+    ShutdownNotifications,
+    SkipMessage,
+    TimeLimit,
+)
 from dramatiq.worker import Worker
 from dramatiq_pg import PostgresBroker
 from sqlalchemy import Connection
@@ -66,6 +74,7 @@ class DetachBroker(PostgresBroker):  # type: ignore[misc]  # dramatiq-pg has no 
                 TimeLimit(),  # type: ignore[no-untyped-call]
                 ShutdownNotifications(),  # type: ignore[no-untyped-call]
                 Callbacks(),
+                CurrentMessage(),
                 Retries(max_retries=0),  # type: ignore[no-untyped-call]
                 _WorkerLife(),
             ],
@@ -176,6 +185,11 @@ class DetachBroker(PostgresBroker):  # type: ignore[misc]  # dramatiq-pg has no 
     def may_start(self, message: MessageProxy) -> bool:
         """Whether a claimed message is still this process' own when a thread gets to it (G6)."""
         return not isinstance(message, Delivery) or self._configured()[1].renew(message)
+
+    def is_redelivered(self) -> bool:
+        """Whether the message that this thread works on was begun before, by a worker that did not end it (G22)."""
+        message: Any = CurrentMessage.get_current_message()
+        return isinstance(message, Delivery) and message.claim.delivery > 1
 
     def after_failure(self, message: MessageProxy, error: BaseException) -> None:
         """An actor failed. When that was a database that could not serve, the message is left to its lease (A24, A46).

@@ -26,7 +26,11 @@ def deliver_batch(run_id: str, claimed: list[list[Any]], trace: dict[str, str]) 
     try:
         with structlog.contextvars.bound_contextvars(jobRunId=run_id, correlationId=run_id, actor="system"):
             delivery.deliver(
-                Batch(UUID(run_id), tuple(Claimed(UUID(entry_id), version) for entry_id, version in claimed)),
+                Batch(
+                    UUID(run_id),
+                    tuple(Claimed(UUID(entry_id), version) for entry_id, version in claimed),
+                    redelivered=detach_broker.is_redelivered(),
+                ),
                 engine=worker.engine,
                 client=worker.client,
                 policy=worker.policy,

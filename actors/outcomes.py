@@ -21,6 +21,7 @@ from dramatiq.message import Message
 from db.connect import OF_THE_QUEUE, Session, connect
 from db.errors import describe, is_passing
 from db.runner.gate import BATCHES_CHANNEL
+from pin.config.sections import FRESH
 
 # The claim's own time stamp is part of the fence: a requeue gives the delivery's number back, so the number alone
 # would let a repeated statement undo the claim of whoever took the message next.
@@ -48,8 +49,6 @@ returning pg_notify('dramatiq.' || q.queue_name || '.enqueue', '')
 RENEW = f"update dramatiq.queue set mtime = clock_timestamp() where {FENCE} returning mtime"
 
 TRACEBACK_LIMIT = 4_000
-FRESH = 0.9
-"""The part of its lease that a message must have left to start without renewing it."""
 
 log = structlog.get_logger(__name__)
 

@@ -67,10 +67,12 @@ _APPLY = text("""
         UPDATE news.snapshot_detach_outbox AS o SET
             status = d.status,
             version = o.version + 1,
-            outcome_due = false,
+            outcome_due = d.outcome = 'NotCalled' AND CAST(:redelivered AS boolean),
             attempts = o.attempts - CASE WHEN d.outcome = 'NotCalled' THEN 1 ELSE 0 END,
             last_error = CASE WHEN d.outcome = 'NotCalled' THEN o.last_error ELSE d.error END,
-            next_attempt_at = CASE WHEN d.outcome = 'NotCalled' THEN COALESCE(o.claimed_from, o.next_attempt_at)
+            next_attempt_at = CASE WHEN d.outcome = 'NotCalled' AND CAST(:redelivered AS boolean)
+                                   THEN o.next_attempt_at
+                                   WHEN d.outcome = 'NotCalled' THEN COALESCE(o.claimed_from, o.next_attempt_at)
                                    ELSE GREATEST(o.next_attempt_at, d.not_before) END,
             claimed_from = NULL,
             updated_at = :now
@@ -134,8 +136,18 @@ def was_committed(connection: Connection, transaction: str) -> bool | None:
     return None if status == "in progress" else status == "committed"
 
 
-def write(connection: Connection, decided: Sequence[Decided], origin: AttemptOrigin, now: datetime) -> None:
+def write(
+    connection: Connection,
+    decided: Sequence[Decided],
+    origin: AttemptOrigin,
+    now: datetime,
+    *,
+    redelivered: bool = False,
+) -> None:
     """Write decisions over the locked entries, and keep the history; one statement.
+
+    redelivered: an earlier delivery of the same batch may have called what this one did not. Its attempt goes back all
+    the same, but it waits for its backoff and its outcome still counts as lost, so that it is claimed alone (G7, G22).
 
     Every decision has its row of history. Late ones change nothing else. Raises RuntimeError when an entry did not
     change: the caller did not hold the lock.
@@ -159,6 +171,7 @@ def write(connection: Connection, decided: Sequence[Decided], origin: AttemptOri
             "run_id": origin.run_id,
             "worker": origin.worker[:128],
             "trace_id": origin.trace_id,
+            "redelivered": redelivered,
             "now": now,
         },
     ).scalar_one()

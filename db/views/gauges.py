@@ -76,6 +76,11 @@ def _families(backlog: Backlog, machinery: Machinery) -> Iterator[Metric]:
         value=backlog.oldest_age,
     )
     yield GaugeMetricFamily(
+        "news_snapshot_detach_window_age_seconds",
+        "Age of the oldest Pending entry without the time in which the job was halted or paused, 0 when none",
+        value=backlog.window_age,
+    )
+    yield GaugeMetricFamily(
         "news_snapshot_detach_quarantined_entries", "Quarantined entries", value=backlog.quarantined
     )
     # Without a sample until there has been a run: 0 would read as 1970 and as an alert.

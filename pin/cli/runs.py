@@ -104,4 +104,5 @@ def _tick() -> dict[str, Any]:
         "succeeded": outcomes.succeeded,
         "retried": outcomes.retried,
         "quarantined": outcomes.quarantined,
+        "notCalled": outcomes.not_called,
     }

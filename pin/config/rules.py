@@ -6,6 +6,7 @@ from urllib.parse import urlsplit
 
 from pin.config.database_url import url_fault
 from pin.config.faults import Fault
+from pin.config.sections import FRESH
 from pin.config.settings import Settings
 
 
@@ -54,8 +55,8 @@ def cross_field_faults(settings: Settings) -> Iterator[Fault]:
         (
             "queue.lease",
             queue.lease,
-            worker.time_limit < queue.lease,
-            f"must be longer than worker.time_limit ({worker.time_limit})",
+            worker.time_limit < queue.lease * FRESH,
+            f"must be longer than worker.time_limit ({worker.time_limit}) / {FRESH}, the part it may start with",
         ),
         (
             "web.create_timeout",

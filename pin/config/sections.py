@@ -38,6 +38,10 @@ class SnapshotDetachRetryOptions(Section):
     lock_ttl: TimeSpan = timedelta(minutes=6)
 
 
+FRESH = 0.9
+"""The part of its lease that a message must have left to start without renewing it (A50)."""
+
+
 class QueueOptions(Section):
     """The hand-over between the runner and the workers (G6)."""
 

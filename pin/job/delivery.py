@@ -41,10 +41,11 @@ def policy_of(options: SnapshotDetachRetryOptions) -> Policy:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What one message hands over (G6)."""
+    """What one message hands over (G6). `redelivered`: a worker has begun with it before, and did not end it."""
 
     run_id: UUID
     claimed: tuple[Claimed, ...]
+    redelivered: bool = False
 
 
 @dataclass(slots=True)
@@ -73,7 +74,8 @@ def deliver(
 
     Entries no longer Pending at the version the message names are skipped (G6). Once `stopping()` holds, a call was
     refused with 401 or 403, or the time is up, no call is started; the calls on the wire finish and are recorded, the
-    rest is given back with attempt, due time and place (J6, G22).
+    rest is given back with attempt, due time and place (J6, G22). What an earlier delivery of this batch may have
+    called keeps its backoff and goes alone next time (G7).
 
     `time_limit` is for reading and calling; a database that cannot serve is waited for up to `patience` before the
     calls, which is part of it, and up to `patience` after it (A24). Raises what `db.errors.is_passing` holds of when it
@@ -90,15 +92,18 @@ def deliver(
     caution = caution or Caution()
     entries = _while_passing(read, until=started + wait)
     first = entries[:1] if caution.refused else []
-    replies = _call(first, client, call_timeout=call_timeout, deadline=deadline, stopping=stopping)
+    replies = _call(first, client, run_id=batch.run_id, call_timeout=call_timeout, deadline=deadline, stopping=stopping)
     if not _refused(replies):
         rest = entries[len(first) :]
-        replies += _call(rest, client, call_timeout=call_timeout, deadline=deadline, stopping=stopping)
+        replies += _call(
+            rest, client, run_id=batch.run_id, call_timeout=call_timeout, deadline=deadline, stopping=stopping
+        )
     replies += [None] * (len(entries) - len(replies))
     if any(reply is not None for reply in replies):
         caution.refused = _refused(replies)
     answered = [Answered(entry, reply or NOT_CALLED) for entry, reply in zip(entries, replies, strict=True)]
-    recording = Recording(answered, AttemptOrigin(batch.run_id, worker, traces.current_trace_id()), policy, announce)
+    origin = AttemptOrigin(batch.run_id, worker, traces.current_trace_id())
+    recording = Recording(answered, origin, policy, announce, batch.redelivered)
     decided = _while_passing(lambda: recording.run(engine, clock()), until=deadline + wait)
     observe_attempts(decided, clock())
     return decided
@@ -157,11 +162,12 @@ def _call(
     entries: Sequence[Entry],
     client: SelectionsClient,
     *,
+    run_id: UUID | None = None,
     call_timeout: timedelta,
     deadline: float,
     stopping: Callable[[], bool],
 ) -> list[Reply | None]:
-    calls = [DetachCall(e.snapshot_id, e.reason, e.requested_by_user_id, e.attempts) for e in entries]
+    calls = [DetachCall(e.snapshot_id, e.reason, e.requested_by_user_id, e.attempts, run_id) for e in entries]
     return client.detach_all(calls, call_timeout=call_timeout, deadline=deadline, stopping=stopping) if calls else []
 
 

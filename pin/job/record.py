@@ -47,6 +47,8 @@ class Recording:
     origin: AttemptOrigin
     policy: Policy
     announce: Announce
+    redelivered: bool = False
+    """An earlier delivery of the batch may have called what this one did not (G22)."""
     _left: list[list[Answered]] = field(init=False)
     _decided: list[Decided] = field(default_factory=list)
     _unknown: "_Unanswered | None" = None
@@ -119,7 +121,7 @@ class Recording:
             if (entry := standing.entries.get(one.called.id)) is not None
         ]
         kept = [each for each in decided if not _has_nothing_to_tell(each)]
-        outcome.write(connection, kept, self.origin, now)
+        outcome.write(connection, kept, self.origin, now, redelivered=self.redelivered)
         moves = [(each.entry, each.outcome) for each in kept]
         write_quarantined(connection, moves, now, self.policy.backoff_base, self.announce)
         quarantine.write_audit(connection, [_late_success(d) for d in kept if _is_late_success(d)], now)

@@ -116,7 +116,7 @@ def _next(stored: StoredEntry, now: datetime, max_attempts: int, tick: datetime 
     when = _tick_after(due, now, tick)
     if entry.attempts > max_attempts:
         return Next(NextKind.QUARANTINE, f"Its attempts are spent: the next tick quarantines it uncalled.{held}", when)
-    lost = " alone in its batch, because its last outcome was lost" if stored.outcome_due else ""
+    lost = " alone in its batch, because its last outcome is unknown" if stored.outcome_due else ""
     number = f"attempt {entry.attempts + 1} of {max_attempts}"
     what = number if entry.attempts < max_attempts else "one attempt more"
     return Next(NextKind.ATTEMPT, f"The first tick after it is due makes {what}{lost}.{held}", when)

@@ -11,7 +11,10 @@ from enum import StrEnum
 from typing import Any
 
 from db.views.entries import AttemptRow, AuditEntry, EventRow, StoredEntry
-from pin.rules.outbox import Status
+from pin.rules.outbox import ErrorClass, OutcomeKind, Status
+
+NOT_CALLED = OutcomeKind.NOT_CALLED.value
+UNCALLED = (ErrorClass.OUTCOME_LOST, ErrorClass.ATTEMPTS_SPENT)
 
 
 class MomentKind(StrEnum):
@@ -19,6 +22,8 @@ class MomentKind(StrEnum):
 
     STAGED = "Staged"
     ATTEMPT = "Attempt"
+    NOT_CALLED = "NotCalled"
+    """A claim whose batch ended before the call: attempt, due time and place went back (G22)."""
     LOST = "Lost"
     """An attempt was counted and its outcome never came."""
     UNDER_WAY = "UnderWay"
@@ -59,7 +64,7 @@ def timeline(
         f"{noun} staged for {entry.reason}, asked for by user {entry.requested_by_user_id}",
         details={"requestedByUserId": str(entry.requested_by_user_id), "reason": str(entry.reason)},
     )
-    answered = [Moment(MomentKind.ATTEMPT, one.recorded_at, _told(one), one, one.attempt) for one in attempts]
+    answered = [Moment(_kind(one), one.recorded_at, _told(one), one, one.attempt) for one in attempts]
     told = [*(_event(event) for event in events), *(_audited(one) for one in audit)]
     told += [
         Moment(MomentKind.ALERTED, event.alerted_at, "the alert was raised") for event in events if event.alerted_at
@@ -89,10 +94,13 @@ def _unanswered(
     counted = [int(one.details.get("attempts", 0)) for one in requeues] + [entry.attempts]
     starts = [None, *requeues]
     ends = [*requeues, None]
+    made = [
+        one for one in attempts if one.outcome != NOT_CALLED
+    ]  # its number went back, and is that of a later attempt
     missing: list[_Unanswered] = []
     for number_of, begun, ended in zip(counted, starts, ends, strict=True):
         start, end = _time(begun), _time(ended)
-        answered = {one.attempt for one in attempts if _is_after(one, begun) and not _is_after(one, ended, at_end=True)}
+        answered = {one.attempt for one in made if _is_after(one, begun) and not _is_after(one, ended, at_end=True)}
         for number in range(1, number_of + 1):
             if number in answered:
                 continue
@@ -102,7 +110,7 @@ def _unanswered(
                 moment = Moment(MomentKind.UNDER_WAY, stored.updated_at, says, number=number)
             else:
                 at = stored.updated_at if last and stored.outcome_due else None
-                says = f"attempt {number} was made or not: its outcome was lost with its worker"
+                says = f"attempt {number}: outcome unknown; the worker died before recording it"
                 moment = Moment(MomentKind.LOST, at, says, number=number)
             missing.append(_Unanswered(moment, start, end))
     return missing
@@ -143,6 +151,10 @@ def _order(moment: Moment) -> tuple[datetime, int]:
     return moment.at, list(MomentKind).index(moment.kind)
 
 
+def _kind(one: AttemptRow) -> MomentKind:
+    return MomentKind.NOT_CALLED if one.outcome == NOT_CALLED else MomentKind.ATTEMPT
+
+
 def _told(one: AttemptRow) -> str:
     what = "the owner's own call" if one.attempt == 0 else f"attempt {one.attempt}"
     match one.outcome:
@@ -150,6 +162,10 @@ def _told(one: AttemptRow) -> str:
             return f"{what} succeeded in {one.duration_ms} ms"
         case "Late":
             return f"{what} was answered too late to count: {one.error or 'success'} in {one.duration_ms} ms"
+        case OutcomeKind.NOT_CALLED:
+            return f"{what} was not made: its batch ended before the call; attempt and place were kept"
+        case _ if one.error in UNCALLED:
+            return f"attempts spent: quarantined without another call ({one.error})"
         case _:
             return f"{what} failed with {one.error or 'no error known'} in {one.duration_ms} ms"
 

@@ -37,12 +37,13 @@ _NEARLY = 0.005  # seconds
 
 @dataclass(frozen=True, slots=True)
 class DetachCall:
-    """One call to make. `attempts` only names the call in its trace (J26)."""
+    """One call to make. `attempts` and the job's `run_id` only name the call in its trace (J26, J31)."""
 
     snapshot_id: UUID
     reason: str
     requested_by_user_id: UUID
     attempts: int = 0
+    run_id: UUID | None = None
 
 
 class DetachBatch:
@@ -191,6 +192,8 @@ class DetachBatch:
         """The same, in the span of an attempt (J26)."""
         call = self._calls[index]
         attributes: dict[str, str | int] = {"snapshotId": str(call.snapshot_id), "attempts": call.attempts}
+        if call.run_id is not None:
+            attributes |= {"jobRunId": str(call.run_id), "correlationId": str(call.run_id), "actor": "system"}
         with traces.span("detach attempt", attributes=attributes) as span:
             try:
                 answer = await self._asked(index)

@@ -19,6 +19,7 @@ from tests.fake_selections import Call, FakeSelections, Gate, Script, detached, 
 from tests.job.conftest import MakeJobSettings
 from tests.job.scene import FAST, active_snapshots, change, history, query, rows, stage, working
 from tests.timetravel import wall_clock_at
+from tests.waiting import eventually
 
 MakeJob = Callable[[Settings], RetryJob]
 REFUSED = reply(401, b"<html>no</html>", content_type="text/html")
@@ -102,6 +103,32 @@ def test_what_a_stopping_worker_gives_back_is_not_claimed_again_by_the_same_run(
     assert summary.outcomes.not_called > 0
     assert summary.outcomes.not_called + summary.outcomes.succeeded == summary.claimed == 40
     assert {r.attempts for r in rows(engine) if r.status == "Pending"} == {0}
+
+
+@pytest.mark.case("A41")
+@pytest.mark.req("G22", "G7")
+def test_what_an_earlier_delivery_may_have_called_keeps_its_backoff_and_goes_alone(
+    engine: Engine, job_settings: MakeJobSettings, make_retry_job: MakeJob, selections: FakeSelections
+) -> None:
+    """A worker died in mid-batch, and the next one to have the batch is stopped before it has called all of it."""
+    entries = stage(engine, active_snapshots(engine, 3))
+    short: Any = FAST["retry"].model_copy(update={"max_run_duration": timedelta(milliseconds=2100)})
+    retry_job.run(make_retry_job(job_settings(selections.url, retry=short)), Event())  # nobody takes the batch
+    change(engine, "UPDATE dramatiq.queue SET state = 'consumed', deliveries = 1, mtime = now() - interval '1 hour'")
+    claimed = {r.id: r.next_attempt_at for r in rows(engine, entries)}
+
+    def answer(call: Call) -> Script:
+        detach_broker.draining.set()
+        return detached(call)
+
+    selections.answer = answer
+    with working(job_settings(selections.url, worker=FAST["worker"].model_copy(update={"concurrency": 1}))):
+        eventually(lambda: not query(engine, "SELECT FROM dramatiq.queue"))
+    given_back = [one for one in rows(engine, entries) if one.status == "Pending"]
+    assert len(given_back) == 2
+    for one in given_back:
+        assert (one.attempts, one.outcome_due, one.next_attempt_at) == (0, True, claimed[one.id])
+        assert [each.outcome for each in history(engine, one.id)] == ["NotCalled"]
 
 
 @pytest.mark.case("A42")

@@ -156,7 +156,7 @@ def test_an_entrys_life_is_told(pin: Pin, database: str, engine: Engine) -> None
     assert as_json["timeline"][2]["attempt"]["durationMs"] == 7
     assert as_json["next"]["kind"] == "Attempt"
     assert "attempt 3 of 12" in table.out
-    assert "its outcome was lost" in table.out
+    assert "outcome unknown" in table.out
     assert (unknown.code, unknown.err) == (1, "pin: there is no such entry\n")
     assert none.code == 2
 

@@ -179,7 +179,8 @@ def test_the_thresholds_are_those_of_the_default_settings() -> None:
 
     age = r"max\(news_snapshot_detach_oldest_age_seconds\)"
     assert threshold("SnapshotDetachBacklog", age) == limits.age == 2 * retry.polling_interval
-    assert threshold("SnapshotDetachBeyondWindow", age) == window, "W of G19"
+    window_age = r"max\(news_snapshot_detach_window_age_seconds\)"
+    assert threshold("SnapshotDetachBeyondWindow", window_age) == window, "W of G19"
     run = r"max\(news_snapshot_detach_last_success_timestamp_seconds\)"
     assert threshold("SnapshotDetachNoSuccessfulRun", run) == limits.no_run == NO_RUN_AFTER
     assert limits.age.total_seconds() in metrics.LAG_BUCKETS, "the SLO's edge is a bucket"

@@ -167,6 +167,29 @@ def test_the_timeline_shows_lost_outcomes_and_begins_anew_at_a_requeue(engine: E
     assert "attempt 2 of 12 alone in its batch" in later.next.says
 
 
+@pytest.mark.case("A41")
+@pytest.mark.req("J29", "G22", "G7")
+def test_the_timeline_tells_what_was_not_called_from_what_was_lost(engine: Engine) -> None:
+    start = utc_now() - timedelta(hours=2)
+    (entry,) = stage(engine, [new_id()], now=start)
+    answered(engine, entry, 1, 1, start + timedelta(minutes=1), None)
+    change(engine, "UPDATE news.snapshot_detach_attempt SET outcome = 'NotCalled', http_status = NULL")
+    put(engine, entry, version=2)
+
+    given_back = life_of(engine, entry, utc_now())
+    assert [(moment.kind, moment.number) for moment in given_back.timeline] == [
+        (MomentKind.STAGED, None),
+        (MomentKind.NOT_CALLED, 1),
+    ]
+    assert "was not made" in given_back.timeline[1].says
+    assert "attempt 1 of 12." in given_back.next.says
+
+    put(engine, entry, attempts=1, version=3, outcome_due=True, next_attempt_at=start + timedelta(hours=1))
+    lost = life_of(engine, entry, utc_now())
+    assert [moment.kind for moment in lost.timeline[1:]] == [MomentKind.NOT_CALLED, MomentKind.LOST]
+    assert lost.timeline[2].says == "attempt 1: outcome unknown; the worker died before recording it"
+
+
 @pytest.mark.req("J29", "G13")
 def test_what_comes_next_is_said_for_every_state(engine: Engine) -> None:
     now = utc_now()

@@ -147,6 +147,9 @@ def test_one_trace_holds_run_attempt_call_and_server(fleet: Fleet) -> None:
     ]
     assert path[2].attributes.keys() >= {"snapshotId", "attempts"}
     run = path[3].attributes["jobRunId"]
+    for span in path[2:]:
+        who = {name: span.attributes[name] for name in ("jobRunId", "correlationId", "actor")}
+        assert who == {"jobRunId": run, "correlationId": run, "actor": "system"}
     [attempt] = query(
         fleet.engine, "SELECT run_id, trace_id FROM news.snapshot_detach_attempt WHERE trace_id = :trace", trace=trace
     )

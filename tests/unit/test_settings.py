@@ -59,6 +59,7 @@ def test_every_option_has_the_documents_default() -> None:
         ({"PIN_RETRY__MAX_RUN_DURATION": "5s"}, "retry.detach_call_timeout", "shorter than retry.max_run_duration"),
         ({"PIN_RETRY__BACKOFF_BASE": "45s"}, "queue.lease", "shorter than retry.backoff_base (0:00:45)"),
         ({"PIN_QUEUE__LEASE": "30s"}, "queue.lease", "longer than worker.time_limit (0:00:30)"),
+        ({"PIN_QUEUE__LEASE": "40s", "PIN_WORKER__TIME_LIMIT": "39s"}, "queue.lease", "the part it may start with"),
         ({"PIN_RETRY__DETACH_CALL_TIMEOUT": "15s"}, "worker.time_limit", "longer than 0:00:30"),
         ({"PIN_WORKER__CONCURRENCY": "10"}, "worker.time_limit", "longer than 0:00:50"),
         ({"PIN_WORKER__TIME_LIMIT": "10s"}, "worker.time_limit", "longer than 0:00:10"),

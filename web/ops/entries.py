@@ -24,6 +24,7 @@ _TONES = {
     MomentKind.QUARANTINED: "bad",
     MomentKind.ALERTED: "bad",
     MomentKind.UNDER_WAY: "warn",
+    MomentKind.NOT_CALLED: "warn",
 }
 
 
