@@ -91,7 +91,7 @@ def test_what_a_stopping_worker_gives_back_is_not_claimed_again_by_the_same_run(
     engine: Engine, job_settings: MakeJobSettings, make_retry_job: MakeJob, selections: FakeSelections
 ) -> None:
     stage(engine, active_snapshots(engine, 40))
-    settings = job_settings(selections.url)
+    settings = job_settings(selections.url, worker=FAST["worker"].model_copy(update={"concurrency": 10}))
 
     def answer(call: Call) -> Script:
         detach_broker.draining.set()

@@ -184,7 +184,8 @@ def test_the_timeline_tells_what_was_not_called_from_what_was_lost(engine: Engin
     assert "was not made" in given_back.timeline[1].says
     assert "attempt 1 of 12." in given_back.next.says
 
-    put(engine, entry, attempts=1, version=3, outcome_due=True, next_attempt_at=start + timedelta(hours=1))
+    claimed, due = start + timedelta(minutes=59), start + timedelta(minutes=60)
+    put(engine, entry, attempts=1, version=3, outcome_due=True, updated_at=claimed, next_attempt_at=due)
     lost = life_of(engine, entry, utc_now())
     assert [moment.kind for moment in lost.timeline[1:]] == [MomentKind.NOT_CALLED, MomentKind.LOST]
     assert lost.timeline[2].says == "attempt 1: outcome unknown; the worker died before recording it"
