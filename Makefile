@@ -60,8 +60,8 @@ partition: setup ## several hosts with links cut and mended (root on Linux, need
 	$(BIN)/python -m tests.partition
 
 .PHONY: bench
-bench: setup ## ratios to a plain HTTP loop and to plain dramatiq-pg (QUICK=1 for the short run)
-	$(BIN)/python -m bench $(if $(QUICK),--quick)
+bench: setup ## speed and cost against other systems and bounds (QUICK=1 for the short run)
+	$(BIN)/python -m bench --draw docs/benchmarks $(if $(QUICK),--quick)
 
 .PHONY: screenshots
 screenshots: setup ## the console's pictures in docs/images, made anew (needs chromium)

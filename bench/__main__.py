@@ -14,7 +14,10 @@ from pathlib import Path
 import httpx
 import psycopg
 
+from bench.charts import draw
 from bench.database import Databases
+from bench.peers.running import Peer, available
+from bench.peers.running import run as run_peer
 from bench.processes import clean_environment
 from bench.ratios import Sample, verdict
 from bench.run import PATIENCE, BenchError
@@ -37,7 +40,9 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("-n", type=int, help="intents a run")
     parser.add_argument("--rounds", type=int)
     parser.add_argument("--delays", default="0,20", help="milliseconds the endpoint takes, comma separated")
-    parser.add_argument("--only", help="this system alone, for profiling: product, client_loop or plain_dramatiq")
+    parser.add_argument("--only", help="these systems alone, comma separated; no verdict")
+    parser.add_argument("--no-peers", action="store_true", help="leave out what must be installed first")
+    parser.add_argument("--draw", type=Path, help="write the charts into this folder")
     given = parser.parse_args(arguments)
     count = given.n or (2_000 if given.quick else 5_000)
     rounds = given.rounds or (3 if given.quick else 5)
@@ -46,12 +51,15 @@ def main(arguments: Sequence[str]) -> int:
         folder = Path(name)
         folder.chmod(0o711)  # root's server runs as another user
         try:
-            samples = _measure(folder, count, rounds, delays, given.only)
+            peers = [] if given.no_peers else available()
+            samples = _measure(folder, count, rounds, delays, given.only, peers)
         except (BenchError, httpx.HTTPError, psycopg.Error) as error:
             log = folder / "run" / "output.log"
             print(f"bench: {type(error).__name__}: {error}\n{_tail(log)}", file=sys.stderr)
             return 1
     print("\n".join(table(samples, delays)))
+    if given.draw:
+        draw(samples, delays, given.draw)
     if given.only:
         return 0
     said, reached = verdict(samples, delays)
@@ -59,7 +67,9 @@ def main(arguments: Sequence[str]) -> int:
     return 0 if reached else 1
 
 
-def _measure(folder: Path, count: int, rounds: int, delays: Sequence[int], only: str | None) -> list[Sample]:
+def _measure(
+    folder: Path, count: int, rounds: int, delays: Sequence[int], only: str | None, peers: Sequence[Peer]
+) -> list[Sample]:
     samples: list[Sample] = []
     ids = snapshot_ids(count)
     key, token_file, ids_file = new_key_pair(folder, "news")[0], folder / "token", folder / "ids"
@@ -73,8 +83,9 @@ def _measure(folder: Path, count: int, rounds: int, delays: Sequence[int], only:
             "product": partial(product, databases=databases),
             "client_loop": client_loop,
             "plain_dramatiq": partial(plain_dramatiq, databases=databases),
+            **{peer.system: partial(run_peer, databases=databases, peer=peer) for peer in peers},
         }
-        chosen = [only] if only else list(systems)
+        chosen = only.split(",") if only else list(systems)
         print(f"bench: {count} intents, {rounds} rounds, PostgreSQL: {databases.durability()}", flush=True)
         for number in range(rounds):
             first = number % len(chosen)  # each system goes first in turn

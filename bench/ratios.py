@@ -10,8 +10,28 @@ from statistics import median
 PRODUCT = "product"
 CLIENT_LOOP = "one-client loop"
 PLAIN_DRAMATIQ = "plain dramatiq-pg"
-BOUNDS = {CLIENT_LOOP: 1.5, PLAIN_DRAMATIQ: 5.0}
-"""What the product must reach, as a multiple of each."""
+GRAPHILE_WORKER = "graphile-worker"
+PG_BOSS = "pg-boss"
+PGQUEUER = "pgqueuer (aiohttp)"
+PROCRASTINATE = "procrastinate"
+AIOHTTP_LOOP = "aiohttp loop"
+BOUNDS = {
+    CLIENT_LOOP: 1.5,
+    PLAIN_DRAMATIQ: 15.0,
+    GRAPHILE_WORKER: 1.0,
+    PG_BOSS: 1.0,
+    PGQUEUER: 1.2,
+    PROCRASTINATE: 10.0,
+    AIOHTTP_LOOP: 0.9,
+}
+"""What the product must reach, as a multiple of each; a peer that is not there is not compared with."""
+CEILINGS = {
+    "cpu": ("CPU s a 1,000 calls", 0.16),
+    "postgres_cpu": ("PostgreSQL's CPU s a 1,000 calls", 0.05),
+    "statements": ("SQL statements a call, BEGIN and COMMIT included", 0.12),
+    "wal_bytes": ("WAL bytes a call", 1_000.0),
+}
+"""What the product may cost at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +69,36 @@ def middle(samples: Iterable[Sample], system: str, delay_ms: int, figure: str) -
 
 
 def verdict(samples: Sequence[Sample], delays_ms: Sequence[int]) -> tuple[list[str], bool]:
-    """The last lines, one a bound and delay, and whether every bound is reached."""
+    """The last lines, one a bound and delay, and whether every bound is reached.
+
+    Raises ValueError when the product or one of the two yardsticks was not measured.
+    """
     said, reached = [], True
+    measured = {sample.system for sample in samples} | {CLIENT_LOOP, PLAIN_DRAMATIQ}
     for other, bound in BOUNDS.items():
-        for delay_ms in delays_ms:
+        for delay_ms in delays_ms if other in measured else ():
             found = ratio(samples, PRODUCT, other, delay_ms)
             below = found < bound
             reached = reached and not below
             said.append(
                 f"bench: product / {other} = {found:.2f} (bound {bound:g}) at {delay_ms} ms{' BELOW' if below else ''}"
             )
+    for figure, (name, ceiling) in CEILINGS.items():
+        for delay_ms in delays_ms:
+            cost = _cost(samples, delay_ms, figure)
+            if cost is None:
+                continue
+            above = cost > ceiling
+            reached = reached and not above
+            said.append(
+                f"bench: {name} = {cost:,.3g} (at most {ceiling:g}) at {delay_ms} ms{' ABOVE' if above else ''}"
+                if cost < 1
+                else f"bench: {name} = {cost:,.0f} (at most {ceiling:g}) at {delay_ms} ms{' ABOVE' if above else ''}"
+            )
     return said, reached
+
+
+def _cost(samples: Sequence[Sample], delay_ms: int, figure: str) -> float | None:
+    cost = middle(samples, PRODUCT, delay_ms, figure)
+    control = middle(samples, PRODUCT, delay_ms, "transaction_control") if figure == "statements" else None
+    return None if cost is None else cost + (control or 0.0)

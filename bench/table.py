@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from bench.ratios import CLIENT_LOOP, PLAIN_DRAMATIQ, PRODUCT, Sample, middle, ratio
+from bench.ratios import BOUNDS, CLIENT_LOOP, PLAIN_DRAMATIQ, PRODUCT, Sample, middle, ratio
 
 _HEAD = (
     "endpoint",
@@ -23,7 +23,7 @@ def table(samples: Sequence[Sample], delays_ms: Sequence[int]) -> list[str]:
     rows = [_HEAD]
     for delay_ms in delays_ms:
         measured = {sample.system for sample in samples if sample.delay_ms == delay_ms}
-        for system in (PRODUCT, CLIENT_LOOP, PLAIN_DRAMATIQ):
+        for system in (PRODUCT, *BOUNDS):
             if system not in measured:
                 continue
             against = [

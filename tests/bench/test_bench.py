@@ -7,12 +7,14 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from xml.etree import ElementTree as ET
 
 import httpx
 import pytest
 
+from bench.charts import draw
 from bench.processes import cpu_seconds
-from bench.ratios import CLIENT_LOOP, PLAIN_DRAMATIQ, PRODUCT, Sample, ratio, verdict
+from bench.ratios import CLIENT_LOOP, PG_BOSS, PLAIN_DRAMATIQ, PRODUCT, Sample, ratio, verdict
 from bench.table import table
 from bench.work import USER, EndpointControl, snapshot_ids
 from pin.clock import utc_now
@@ -66,7 +68,7 @@ def test_the_endpoint_puts_requests_together_again(endpoint: EndpointControl) ->
 
 
 def _samples(*rates: tuple[str, int, int, float]) -> list[Sample]:
-    return [Sample(system, number, delay, rate, cpu=1.0) for system, number, delay, rate in rates]
+    return [Sample(system, number, delay, rate, cpu=0.1) for system, number, delay, rate in rates]
 
 
 def test_a_ratio_is_the_median_of_the_ratios_within_rounds() -> None:
@@ -91,9 +93,36 @@ def test_the_last_lines_name_the_bounds_and_what_is_below(rate: float, reached: 
     assert ok is reached
     assert said == [
         f"bench: product / one-client loop = {rate / 100:.2f} (bound 1.5) at 20 ms{'' if reached else ' BELOW'}",
-        f"bench: product / plain dramatiq-pg = {rate / 10:.2f} (bound 5) at 20 ms",
+        f"bench: product / plain dramatiq-pg = {rate / 10:.2f} (bound 15) at 20 ms{'' if reached else ' BELOW'}",
+        "bench: CPU s a 1,000 calls = 0.1 (at most 0.16) at 20 ms",
     ]
     assert [line.split()[2] for line in table(samples, [20])[1:]] == ["product", "one-client", "plain"]
+
+
+def test_a_peer_that_was_measured_has_its_bound_and_its_bar(tmp_path: Path) -> None:
+    samples = _samples(
+        (PRODUCT, 0, 20, 150.0), (CLIENT_LOOP, 0, 20, 100.0), (PLAIN_DRAMATIQ, 0, 20, 10.0), (PG_BOSS, 0, 20, 200.0)
+    )
+    said, reached = verdict(samples, [20])
+    assert not reached
+    assert "bench: product / pg-boss = 0.75 (bound 1) at 20 ms BELOW" in said
+    assert not [line for line in said if "graphile" in line], "what is not there is not compared with"
+    [picture] = draw(samples, [20], tmp_path)
+    drawn = ET.fromstring(picture.read_text())  # noqa: S314 - our own
+    names = [text.text for text in drawn if text.get("text-anchor") == "end"]
+    assert names == [PG_BOSS, PRODUCT, CLIENT_LOOP, PLAIN_DRAMATIQ]
+
+
+@pytest.mark.parametrize(
+    ("wal", "control", "reached"), [(1000.0, 0.02, True), (1001.0, 0.02, False), (1000.0, 0.04, False)]
+)
+def test_what_the_product_may_cost_is_a_bound_as_well(wal: float, control: float, reached: bool) -> None:
+    product = Sample(
+        PRODUCT, 0, 0, 150.0, cpu=0.16, postgres_cpu=0.05, statements=0.09, transaction_control=control, wal_bytes=wal
+    )
+    said, ok = verdict([product, *_samples((CLIENT_LOOP, 0, 0, 100.0), (PLAIN_DRAMATIQ, 0, 0, 10.0))], [0])
+    assert ok is reached
+    assert bool([line for line in said if line.endswith("ABOVE")]) is not reached
 
 
 def test_processor_time_counts_the_children() -> None:
