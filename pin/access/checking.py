@@ -7,17 +7,15 @@ and `sub` (as RFC 9068 has it for a client that acts for itself). No text here e
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from pathlib import Path
 from uuid import UUID
 
 import jwt
 import msgspec
-from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from pin.access.signing import ALGORITHM, KEY_BITS
+from pin.access.key_files import KeyFiles
+from pin.access.signing import ALGORITHM
 from pin.clock import utc_now
-from pin.config.faults import Fault, SettingsError
 from pin.config.sections import AuthOptions
 from pin.outgoing.tokens import MAX_TOKEN_LENGTH, TokenError
 
@@ -47,18 +45,18 @@ class _Claims(msgspec.Struct, frozen=True):
 
 
 class TokenVerifier:
-    """Checks tokens against public keys, one for each `kid`. Immutable, so safe in any thread."""
+    """Checks tokens against the public keys of the moment, one for each `kid`. Safe in any thread."""
 
     def __init__(
         self,
-        keys: Mapping[str, rsa.RSAPublicKey],
+        keys: Callable[[], Mapping[str, rsa.RSAPublicKey]],
         *,
         issuer: str,
         audience: str,
         leeway: timedelta,
         clock: Callable[[], datetime] = utc_now,
     ) -> None:
-        self._keys = dict(keys)
+        self._keys = keys
         self._issuer, self._audience = issuer, audience
         self._leeway = leeway.total_seconds()
         self._clock = clock
@@ -66,11 +64,9 @@ class TokenVerifier:
 
     @classmethod
     def from_settings(cls, auth: AuthOptions, clock: Callable[[], datetime] = utc_now) -> "TokenVerifier":
-        """A verifier of the configured keys. Raises SettingsError when there is none, or one is no RSA public key."""
-        if not auth.public_keys:
-            raise SettingsError([Fault("auth.public_keys", "", "must name at least one PEM file")])
-        keys = {path.stem: _public_key(path) for path in auth.public_keys}
-        return cls(keys, issuer=auth.issuer, audience=auth.audience, leeway=auth.leeway, clock=clock)
+        """A verifier of the configured keys. Raises SettingsError as `KeyFiles` does."""
+        keys = KeyFiles(auth.public_keys)
+        return cls(keys.current, issuer=auth.issuer, audience=auth.audience, leeway=auth.leeway, clock=clock)
 
     def verify(self, token: str) -> Caller:
         """The caller that `token` names (D2, G10, A20). Raises TokenError for every token that is not valid."""
@@ -78,7 +74,7 @@ class TokenVerifier:
             raise TokenError("token is too long")
         try:
             kid = self._jws.get_unverified_header(token).get("kid")
-            if not isinstance(kid, str) or (key := self._keys.get(kid)) is None:
+            if not isinstance(kid, str) or (key := self._keys().get(kid)) is None:
                 raise TokenError("kid names no known key")
             payload = self._jws.decode(token, key, algorithms=[ALGORITHM])
             claims = msgspec.json.decode(payload, type=_Claims)
@@ -113,14 +109,3 @@ def _caller(claims: _Claims) -> Caller:
             raise TokenError("user or tenant is the empty id")
         return Caller(None, user_id, claims.tenant)
     return Caller(claims.client_id if claims.client_id == claims.sub else None, None, None)
-
-
-def _public_key(path: Path) -> rsa.RSAPublicKey:
-    rule = f"must be the PEM file of an RSA public key of {KEY_BITS} bits or more"
-    try:
-        key = serialization.load_pem_public_key(path.read_bytes())
-    except (OSError, ValueError) as error:
-        raise SettingsError([Fault("auth.public_keys", path, f"{rule} ({type(error).__name__})")]) from None
-    if not isinstance(key, rsa.RSAPublicKey) or key.key_size < KEY_BITS:
-        raise SettingsError([Fault("auth.public_keys", path, rule)])
-    return key

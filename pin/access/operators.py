@@ -18,6 +18,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from pin.config.faults import Fault, SettingsError
+from pin.config.secrets import shown_path
 
 MAX_PASSWORD_LENGTH = 1024
 
@@ -118,4 +119,4 @@ def _bytes(text: str) -> bytes:
 
 
 def _fault(path: Path, rule: str) -> SettingsError:
-    return SettingsError([Fault(_SETTING, path, rule)])
+    return SettingsError([Fault(_SETTING, shown_path(path), rule)])

@@ -21,6 +21,7 @@ class Fault(Exception):  # noqa: N818 - a foreseen fault, told to people
 def told_plainly() -> Iterator[None]:
     """Turn what can go wrong around a command into a Fault. Everything else is a defect and keeps its traceback."""
     from db.contract import UnfitDatabaseError
+    from db.embedded.place import EmbeddedServerError
     from db.errors import Meaning, describe, meaning_of
     from pin.config.faults import EXIT_BAD_SETTINGS, SettingsError
 
@@ -30,7 +31,17 @@ def told_plainly() -> Iterator[None]:
         raise Fault(f"the settings are wrong:\n{error}", EXIT_BAD_SETTINGS) from None
     except UnfitDatabaseError as error:
         raise Fault(str(error), NO_DATABASE) from None
+    except EmbeddedServerError as error:
+        raise Fault(str(error)) from None
+    except OSError as error:
+        raise Fault(_of_the_system(error)) from None
     except Exception as error:
         if meaning_of(error) in {None, Meaning.FAULT, Meaning.BAD_DATA}:
             raise
         raise Fault(describe(error), NO_DATABASE) from None
+
+
+def _of_the_system(error: OSError) -> str:
+    """What the file system or the network says, with the file's name where there is one."""
+    said = error.strerror or type(error).__name__
+    return f"{error.filename}: {said}" if error.filename else said

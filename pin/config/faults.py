@@ -1,20 +1,26 @@
 """What is wrong with the settings, said so that it can be mended at once: field, value, rule, nearest known name."""
 
 import difflib
-import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
+
+from pin.config.secrets import looks_secret, shown_url
 
 EXIT_BAD_SETTINGS = 78
 """Exit code of a process whose settings are wrong (EX_CONFIG of sysexits)."""
 
 
-_SECRET_NAME = re.compile(r"key|token|secret|password|passwd", re.IGNORECASE)
-_PASSWORD_ARGUMENT = re.compile(r"(password\s*=\s*)('[^']*'|[^\s&]+)", re.IGNORECASE)
-_USER_INFO = re.compile(r"((?:[a-z0-9+.-]*:/+)?[^:]*):.*@", re.IGNORECASE | re.DOTALL)
+UNSHOWN = object()
+"""The value of a fault that is nobody's to read: of what is no setting only the name is said (A69)."""
+
+_SECTIONS = {"retry", "queue", "worker", "web", "auth", "ops", "alerts", "log", "metrics"}
+_URLS = {"database_url", "selections_url", "token_url", "runbooks_url"}
+_SINKS = {"alertmanager_url", "webhook_url"}
 
 
 @dataclass(frozen=True)
@@ -26,7 +32,7 @@ class Fault:
     rule: str
 
     def __str__(self) -> str:
-        return f"{self.field} = {masked(self.value)}: {self.rule}"
+        return f"{self.field}: {self.rule}" if self.value is UNSHOWN else f"{self.field} = {self.value}: {self.rule}"
 
 
 class SettingsError(Exception):
@@ -37,21 +43,12 @@ class SettingsError(Exception):
         super().__init__("\n".join(str(fault) for fault in self.faults))
 
 
-def masked(value: object) -> str:
-    """`value` for people's eyes: the password of a URL or a connection string is replaced.
-
-    Whatever the field is called and however the URL is broken: a slip of the pen must not put a password in a log.
-    """
-    text = _PASSWORD_ARGUMENT.sub(r"\1***", str(value))
-    return _USER_INFO.sub(r"\1:***@", text, count=1)
-
-
 def faults_of(error: ValidationError) -> Iterator[Fault]:
     """Findings of pydantic as faults."""
     for item in error.errors():
         field = ".".join(str(part) for part in item["loc"])
         message = item["msg"].removeprefix("Value error, ")
-        yield Fault(field, item.get("input"), message[:1].lower() + message[1:])
+        yield Fault(field, _given(field, item.get("input")), message[:1].lower() + message[1:])
 
 
 def known_names(model: type[BaseModel], prefix: str) -> set[str]:
@@ -75,7 +72,7 @@ def unknown_names(
         upper = name.upper()
         if not upper.startswith(prefix) or upper in known or upper in ignore or upper.startswith(ignore_prefix):
             continue
-        yield _unknown(name, given[name], nearest(upper, known))
+        yield _unknown(name, nearest(upper, known))
 
 
 def unknown_keys(model: type[BaseModel], table: Mapping[str, Any], section: str = "") -> Iterator[Fault]:
@@ -87,8 +84,7 @@ def unknown_keys(model: type[BaseModel], table: Mapping[str, Any], section: str 
             yield from unknown_keys(type(sections[key]), value, f"{section}{key}.")
         elif key not in defaults:
             near = nearest(key.lower(), defaults)
-            shown = "a table" if isinstance(value, dict) else value
-            yield _unknown(f"{section}{key}", shown, near and f"{section}{near}")
+            yield _unknown(f"{section}{key}", near and f"{section}{near}")
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
@@ -96,6 +92,19 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     return next(iter(difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)), None)
 
 
-def _unknown(name: str, value: object, near: str | None) -> Fault:
-    hint = f"; did you mean {near}?" if near else ""
-    return Fault(name, "***" if _SECRET_NAME.search(name) else value, f"is no setting{hint}")
+def _unknown(name: str, near: str | None) -> Fault:
+    return Fault(name, UNSHOWN, "is no setting" + (f"; did you mean {near}?" if near else ""))
+
+
+def _given(field: str, value: object) -> object:
+    """A refused value as it may be shown: never of a whole section, a path, or what has the form of a secret."""
+    section, _, name = field.rpartition(".")
+    if isinstance(value, Path) or not isinstance(value, str | int | float | timedelta) or field in _SECTIONS:
+        return UNSHOWN
+    if name in _URLS:
+        return shown_url(str(value))
+    if name in _SINKS:
+        return shown_url(str(value), path=False)
+    if "file" in name or "key" in field or name == "state_dir" or section == "auth.public_keys":
+        return UNSHOWN
+    return UNSHOWN if looks_secret(str(value)) else value

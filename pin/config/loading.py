@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_settings import SettingsError as UnreadableSource
 
-from pin.config.faults import Fault, SettingsError, faults_of, unknown_keys, unknown_names
+from pin.config.faults import UNSHOWN, Fault, SettingsError, faults_of, unknown_keys, unknown_names
 from pin.config.rules import cross_field_faults
 from pin.config.sections import Section
 from pin.config.settings import Settings
@@ -32,7 +32,7 @@ def load_settings(overrides: Mapping[str, Any] | None = None) -> Settings:
         faults += faults_of(error)
         settings = _with_defaults_for(error, given)
     except UnreadableSource as error:  # a whole section in one variable: its name is among the unknown ones
-        raise SettingsError(faults or [Fault("settings", "", str(error))]) from None
+        raise SettingsError(faults or [Fault("settings", UNSHOWN, str(error))]) from None
     broken = {fault.field for fault in faults}
     faults += [fault for fault in cross_field_faults(settings) if fault.field not in broken]
     if faults:

@@ -82,6 +82,15 @@ def cross_field_faults(settings: Settings) -> Iterator[Fault]:
             auth.token_url is None or _is_base_url(auth.token_url),
             "must be an http or https URL without query and fragment",
         ),
+        *(
+            (
+                field,
+                url,
+                url is None or not _is_base_url(url) or "@" not in url,
+                "must hold no user name or password: news shows a bearer token (PIN_AUTH__…)",
+            )
+            for field, url in (("selections_url", settings.selections_url), ("auth.token_url", auth.token_url))
+        ),
         (
             "auth.client_secret_file",
             auth.client_secret_file,

@@ -4,9 +4,10 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr
 from pydantic_settings import NoDecode
 
+from pin.config.secrets import AlertUrl, Url, path_of_a_file
 from pin.config.timespan import Retention, TimeSpan
 
 
@@ -15,13 +16,17 @@ def comma_separated(value: object) -> object:
     return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
 
 
+FilePath = Annotated[Path, AfterValidator(path_of_a_file)]
+"""The path of a file that holds keys, a token or operators; never what the file holds (A69)."""
+
+
 Context = Literal["selections", "news", "ops"]
 
 
 class Section(BaseModel):
     """A group of settings: frozen."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore", validate_default=True)
+    model_config = ConfigDict(frozen=True, extra="ignore", validate_default=True, hide_input_in_errors=True)
 
 
 class SnapshotDetachRetryOptions(Section):
@@ -93,23 +98,23 @@ class AuthOptions(Section):
 
     issuer: str = "pin"
     audience: str = "pin"
-    public_keys: Annotated[tuple[Path, ...], NoDecode, BeforeValidator(comma_separated)] = ()
+    public_keys: Annotated[tuple[FilePath, ...], NoDecode, BeforeValidator(comma_separated)] = ()
     """PEM files; a token's `kid` is the file's name without its ending."""
     leeway: TimeSpan = timedelta(seconds=10)
-    m2m_private_key: Path | None = None
+    m2m_private_key: FilePath | None = None
     """News signs its own m2m tokens with this key."""
-    m2m_token_file: Path | None = None
+    m2m_token_file: FilePath | None = None
     """Or reads the token from here, again after each 401 (a sidecar renews it)."""
-    token_url: str | None = None
+    token_url: Url | None = None
     """Or asks this OAuth 2.0 token endpoint for one, by client credentials."""
     client_id: str = "news"
-    client_secret_file: Path | None = None
+    client_secret_file: FilePath | None = None
 
 
 class OpsOptions(Section):
     """The operator console, `/ops`: closed until operators are named."""
 
-    operators_file: Path | None = None
+    operators_file: FilePath | None = None
     """`name:role:hash` a line, role viewer or operator; `pin operator` writes such a line."""
     session_lifetime: TimeSpan = timedelta(hours=12)
     """How long one signs in for."""
@@ -118,8 +123,8 @@ class OpsOptions(Section):
 class AlertOptions(Section):
     """Where the alert of a quarantine goes beside the log; each event once to each."""
 
-    alertmanager_url: str | None = None
-    """Alertmanager's base URL; its v2 API is posted to."""
+    alertmanager_url: AlertUrl | None = None
+    """Alertmanager's base URL; its v2 API is posted to. Of what is behind its host nothing is shown."""
     webhook_url: SecretStr | None = None
     """Often holds a token in its path: shown nowhere."""
     timeout: TimeSpan = timedelta(seconds=5)

@@ -6,7 +6,7 @@ The same names serve the local stack, compose and systemd.
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic_settings import (
     BaseSettings,
     InitSettingsSource,
@@ -15,6 +15,7 @@ from pydantic_settings import (
     SettingsConfigDict,
 )
 
+from pin.config.secrets import Url, folder_path
 from pin.config.sections import (
     AlertOptions,
     AuthOptions,
@@ -42,17 +43,18 @@ class Settings(BaseSettings):
         env_ignore_empty=True,  # an empty string means unset, for every setting (A32)
         extra="ignore",  # unknown names are refused by `load_settings`, which can name the nearest known one
         frozen=True,
+        hide_input_in_errors=True,
         validate_default=True,
     )
 
-    database_url: str = "postgresql://pin@127.0.0.1:5432/pin"
+    database_url: Url = "postgresql://pin@127.0.0.1:5432/pin"
     contexts: Annotated[tuple[Context, ...], NoDecode, BeforeValidator(comma_separated), Field(min_length=1)] = (
         "selections",
         "news",
     )
-    selections_url: str = "http://127.0.0.1:8000"
+    selections_url: Url = "http://127.0.0.1:8000"
     """Base URL under which news reaches selections (G2)."""
-    state_dir: Path = Path(".pin")
+    state_dir: Annotated[Path, AfterValidator(folder_path)] = Path(".pin")
     """Where the local stack keeps its database, keys and ports."""
 
     retry: SnapshotDetachRetryOptions = SnapshotDetachRetryOptions()

@@ -7,8 +7,9 @@ from typing import Any
 
 from dotenv import dotenv_values
 
-from pin.config.faults import Fault, SettingsError
+from pin.config.faults import UNSHOWN, Fault, SettingsError
 from pin.config.kubernetes import set_by_kubernetes
+from pin.config.secrets import is_evidently_a_path
 
 PREFIX = "PIN_"
 CONFIG_FILE = "PIN_CONFIG"
@@ -24,7 +25,7 @@ def dotenv_names() -> dict[str, str]:
     try:
         return {name: value for name, value in dotenv_values(".env").items() if value}
     except (OSError, ValueError) as error:
-        raise SettingsError([Fault(".env", "", f"must be a readable file: {error}")]) from error
+        raise SettingsError([Fault(".env", UNSHOWN, f"must be a readable file ({type(error).__name__})")]) from None
 
 
 def config_file() -> str | None:
@@ -46,4 +47,15 @@ def toml_table() -> dict[str, Any]:
     try:
         return tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise SettingsError([Fault(CONFIG_FILE, path, f"must name a readable TOML file: {error}")]) from error
+        raise SettingsError(
+            [Fault(CONFIG_FILE, _named(path), f"must name a readable TOML file ({_why(error)})")]
+        ) from None
+
+
+def _named(path: str) -> object:
+    return path if is_evidently_a_path(Path(path)) else UNSHOWN
+
+
+def _why(error: Exception) -> str:
+    """A place in the file, or what the system says; neither holds a value."""
+    return str(error) if isinstance(error, tomllib.TOMLDecodeError) else type(error).__name__

@@ -3,7 +3,9 @@
 import platform
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import timedelta
 from importlib import metadata
+from pathlib import Path
 
 from pydantic import BaseModel
 from sqlalchemy import Engine
@@ -11,7 +13,7 @@ from sqlalchemy import Engine
 from db import migrate
 from db.views import database
 from db.views.database import OldTransaction, Sessions, TableSize
-from pin.config.faults import masked
+from pin.config.secrets import shown_path
 from pin.config.settings import Settings
 from pin.config.sources import PREFIX
 
@@ -67,10 +69,14 @@ def _lines(group: BaseModel, prefix: str) -> Iterator[tuple[str, str]]:
         if isinstance(value, BaseModel):
             yield from _lines(value, f"{name}__")
         else:
-            yield name, masked(_written(value))
+            yield name, str(value) if field == "state_dir" else _written(value)
 
 
 def _written(value: object) -> str:
     if value is None:
         return ""
-    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+    if isinstance(value, tuple):
+        return ",".join(map(_written, value))
+    if isinstance(value, timedelta) and value.days:
+        return f"{value.days}.{value - timedelta(days=value.days)}"
+    return shown_path(value) if isinstance(value, Path) else str(value)

@@ -65,7 +65,7 @@ def test_wrong_settings_are_refused_all_at_once(command: list[str]) -> None:
     assert ended.returncode == 78
     for field in ("retry.batch_size = 0", "retry.lock_ttl = 0:01:00", "retry.polling_interval = 05:00"):
         assert field in ended.stderr
-    assert "PIN_RETRY__MAX_ATEMPTS = 3: is no setting; did you mean PIN_RETRY__MAX_ATTEMPTS?" in ended.stderr
+    assert "PIN_RETRY__MAX_ATEMPTS: is no setting; did you mean PIN_RETRY__MAX_ATTEMPTS?" in ended.stderr
     assert "Traceback" not in ended.stderr
     assert ended.stdout == ""
 

@@ -50,7 +50,7 @@ def test_right_settings_are_called_right_and_wrong_ones_all_named(pin: Pin) -> N
     assert (wrong.code, wrong.out) == (78, "")
     assert "retry.batch_size = -1" in wrong.err
     assert "worker.time_limit = soon" in wrong.err
-    assert "PIN_DATABASE = x: is no setting; did you mean PIN_DATABASE_URL?" in wrong.err
+    assert "PIN_DATABASE: is no setting; did you mean PIN_DATABASE_URL?" in wrong.err
 
 
 @pytest.mark.req("J7", "J24")

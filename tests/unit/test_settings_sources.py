@@ -55,19 +55,19 @@ def test_an_unknown_variable_names_the_nearest_setting(
         Path(".env").write_text(f"{name}=9\n", encoding="utf-8")
     else:
         monkeypatch.setenv(name, "9")
-    assert _refusals() == [f"{name} = 9: is no setting; did you mean {nearest}?"]
+    assert _refusals() == [f"{name}: is no setting; did you mean {nearest}?"]
 
 
 @pytest.mark.req("J7")
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("[retry]\nbatch_siz = 9\n", "retry.batch_siz = 9: is no setting; did you mean retry.batch_size?"),
-        ("[retry]\nBatch_Size = 9\n", "retry.Batch_Size = 9: is no setting; did you mean retry.batch_size?"),
-        ("[rety]\npassword = 'secret'\n", "rety = a table: is no setting; did you mean retry?"),
-        ("State_dir = 'x'\n", "State_dir = x: is no setting; did you mean state_dir?"),
-        ("[retry]\nwhatever = 9\n", "retry.whatever = 9: is no setting"),
-        ("retry__batch_size = 9\n", "retry__batch_size = 9: is no setting"),
+        ("[retry]\nbatch_siz = 9\n", "retry.batch_siz: is no setting; did you mean retry.batch_size?"),
+        ("[retry]\nBatch_Size = 9\n", "retry.Batch_Size: is no setting; did you mean retry.batch_size?"),
+        ("[rety]\npassword = 'secret'\n", "rety: is no setting; did you mean retry?"),
+        ("State_dir = 'x'\n", "State_dir: is no setting; did you mean state_dir?"),
+        ("[retry]\nwhatever = 9\n", "retry.whatever: is no setting"),
+        ("retry__batch_size = 9\n", "retry__batch_size: is no setting"),
     ],
 )
 def test_an_unknown_key_of_the_toml_file_names_the_nearest(
@@ -81,7 +81,7 @@ def test_an_unknown_key_of_the_toml_file_names_the_nearest(
 def test_a_section_that_is_no_table_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PIN_CONFIG", _toml("retry = 5\n"))
     (said,) = _refusals()
-    assert said.startswith("retry = 5: input should be a valid dictionary")
+    assert said.startswith("retry: input should be a valid dictionary")
 
 
 @pytest.mark.req("J7")
@@ -97,14 +97,15 @@ def test_an_unreadable_toml_file_is_refused(monkeypatch: pytest.MonkeyPatch, tex
 def test_a_toml_file_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch, path: str) -> None:
     monkeypatch.setenv("PIN_CONFIG", path)
     (said,) = _refusals()
-    assert said.startswith(f"PIN_CONFIG = {path}: must name a readable TOML file")
+    shown = " = ." if path == "." else ""
+    assert said.startswith(f"PIN_CONFIG{shown}: must name a readable TOML file")
 
 
 @pytest.mark.req("J7")
 def test_an_unreadable_dotenv_is_refused() -> None:
     Path(".env").write_bytes(b"PIN_X=\xff\n")
     (said,) = _refusals()
-    assert said.startswith(".env = : must be a readable file")
+    assert said.startswith(".env: must be a readable file")
 
 
 @pytest.mark.req("J7")
