@@ -6,26 +6,39 @@ BIN := .venv/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
 
-# The stamp holds the installation to the lock: a changed lock or project file installs again.
-.venv/.installed: requirements.lock pyproject.toml
-	$(PYTHON) -m venv --without-pip .venv
-	$(PYTHON) -m pip --python $(BIN)/python install --quiet --require-hashes -r requirements.lock
-	$(PYTHON) -m pip --python $(BIN)/python install --quiet --no-deps --no-build-isolation --no-index -e .
-	touch $@
+# What an environment may say of other installations; the index, the proxy and certificates stay its own.
+export PIP_USER := 0
+unexport PIP_TARGET PIP_PREFIX PIP_ROOT PIP_PYTHON PIP_REQUIRE_VIRTUALENV PIP_CONSTRAINT PIP_REQUIREMENT PIP_EDITABLE
+unexport PIP_DRY_RUN PIP_NO_DEPS PIP_NO_BINARY PIP_IGNORE_INSTALLED PIP_REPORT PYTHONHOME
+INSTALL = $(PYTHON) -m pip --python $(BIN)/python install --quiet --require-hashes
+
+# The stamps hold the installation to the locks: a changed lock or project file installs again. What runs the product is
+# installed from deploy/runtime.lock, the tools beside it from requirements.lock, of which that is a part.
+.venv/.installed: deploy/runtime.lock deploy/build.lock pyproject.toml
+	@echo "installing what pin runs on into .venv (about a minute; hash-locked, nothing is compiled)"
+	@$(PYTHON) -m venv --without-pip .venv
+	@$(INSTALL) -r deploy/runtime.lock -r deploy/build.lock
+	@$(PYTHON) -m pip --python $(BIN)/python install --quiet --no-deps --no-build-isolation --no-index -e .
+	@touch $@
+
+.venv/.tools: .venv/.installed requirements.lock
+	@echo "installing the tools of the tests and checks into .venv"
+	@$(INSTALL) -r requirements.lock
+	@touch $@
 
 .PHONY: help
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
 
 .PHONY: setup
-setup: .venv/.installed ## the virtual environment, from the hash-locked requirements
+setup: .venv/.tools ## the virtual environment with all tools, from the hash-locked requirements
 
 .PHONY: demo
-demo: setup ## the main job, end to end, on the embedded PostgreSQL
+demo: .venv/.installed ## the main job, end to end, on the embedded PostgreSQL
 	$(BIN)/pin demo
 
 .PHONY: up
-up: setup ## the whole stack with production defaults, until Ctrl-C
+up: .venv/.installed ## the whole stack with production defaults, until Ctrl-C
 	$(BIN)/pin up
 
 .PHONY: lint

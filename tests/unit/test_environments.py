@@ -174,8 +174,8 @@ def test_the_code_runs_from_any_path_and_files_of_the_working_folder_are_never_o
     assert file.startswith(str(home))
     # What the stack starts its processes with, and a path of others' before ours.
     options = StackOptions(work, {}, 1, 2)
-    for spec in specs(options, "postgresql://u@h/d", None):
-        assert "right" in run(*spec.command[:-1], "config", "check")
+    for command in {spec.command[:-1] for spec in specs(options, "postgresql://u@h/d", None)}:
+        assert "right" in run(*command, "config", "check")
     others = tmp_path / "others"
     others.mkdir()
     for name in ("db.py", "web.py", "actors.py", "scheduler.py"):
