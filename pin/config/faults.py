@@ -18,7 +18,7 @@ EXIT_BAD_SETTINGS = 78
 UNSHOWN = object()
 """The value of a fault that is nobody's to read: of what is no setting only the name is said (A69)."""
 
-_SECTIONS = {"retry", "queue", "worker", "web", "auth", "ops", "alerts", "log", "metrics"}
+_SECTIONS = {"retry", "queue", "worker", "web", "auth", "ops", "alerts", "log", "metrics", "retention"}
 _URLS = {"database_url", "selections_url", "token_url", "runbooks_url"}
 _SINKS = {"alertmanager_url", "webhook_url"}
 

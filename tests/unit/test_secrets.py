@@ -14,10 +14,10 @@ from pin.access.signing import mint, new_key_pair
 from pin.cli import cli
 from pin.cli.faults import Fault as Told
 from pin.clock import utc_now
-from pin.config.faults import SettingsError, known_names
+from pin.config.faults import _SECTIONS, SettingsError, known_names
 from pin.config.loading import load_settings
 from pin.config.secrets import SecretUrl, SinkUrl, shown_url
-from pin.config.sections import AlertOptions
+from pin.config.sections import AlertOptions, Section
 from pin.config.settings import Settings
 from pin.operations.system import settings_in_force
 from pin.outgoing.tokens import TokenError
@@ -95,6 +95,10 @@ def test_a_secret_in_the_toml_file_is_printed_nowhere(monkeypatch: pytest.Monkey
     said = _said("config", "check")
     assert "78" in said or "wrong" in said
     assert SECRET not in said
+
+
+def test_every_section_is_known_to_hold_secrets() -> None:
+    assert {name for name, info in Settings.model_fields.items() if isinstance(info.default, Section)} == _SECTIONS
 
 
 @pytest.mark.case("A69")
