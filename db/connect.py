@@ -93,8 +93,9 @@ def pin_settings(session: Session, limits: Limits) -> None:
         "idle_in_transaction_session_timeout": _milliseconds(limits.idle_in_transaction),
     }
     settings |= {name: "0" for version, name in _SINCE.items() if session.info.server_version >= version}
-    # One round trip, and no parameters: a server in an encoding of its own reads ASCII like any other.
-    session.execute("; ".join(f"SET {name} TO '{value}'" for name, value in settings.items()).encode())
+    # One statement, and no parameters: a server in an encoding of its own reads ASCII like any other.
+    changed = ", ".join(f"pg_catalog.set_config('{name}', '{value}', false)" for name, value in settings.items())
+    session.execute(f"SELECT {changed}".encode())
 
 
 def make_engine(
