@@ -64,6 +64,10 @@ cases: setup ## each case of docs/requirements.md with the tests that keep it; f
 faults: setup ## a process ended at its every border, then the invariants
 	$(BIN)/python -m tests.faults
 
+.PHONY: mutants
+mutants: setup ## small breakages of the product, each against the tests of its mark; fails if one survives
+	$(BIN)/python -m tests.mutants
+
 .PHONY: chaos
 chaos: setup ## faults over the whole stack under load, then the invariants (MINUTES=10 SEED=…)
 	$(BIN)/python -m tests.chaos --minutes $(or $(MINUTES),10) $(if $(SEED),--seed $(SEED))

@@ -8,6 +8,7 @@ from threading import Event
 import pytest
 from prometheus_client import REGISTRY
 from sqlalchemy import Engine
+from structlog.testing import capture_logs
 
 from db.outbox.runs import RunResult
 from db.runner.lock import runner_lock
@@ -102,14 +103,14 @@ def test_a_snapshot_that_is_detached_already_makes_the_entry_done_without_effect
 
 @pytest.mark.req("J30.5", "J15", "G18")
 def test_when_the_attempts_are_spent_the_entry_is_quarantined_with_its_event_and_alert(
-    engine: Engine, job_settings: MakeJobSettings, tick: Tick, caplog: pytest.LogCaptureFixture
+    engine: Engine, job_settings: MakeJobSettings, tick: Tick
 ) -> None:
     (entry,) = stage(engine, [new_id()])
     change(engine, "UPDATE news.snapshot_detach_outbox SET attempts = 11, version = 11")
     quarantined = counted("news_snapshot_detach_quarantined_total")
     settings = job_settings()
 
-    with working(settings):
+    with capture_logs() as said, working(settings):
         tick_summary = _run(settings)
         eventually(
             lambda: query(engine, "SELECT FROM news.snapshot_detach_quarantined_event WHERE alerted_at > '-infinity'")
@@ -126,7 +127,9 @@ def test_when_the_attempts_are_spent_the_entry_is_quarantined_with_its_event_and
         "BlockReplaced",
         12,
     )
-    assert any("SnapshotDetachQuarantinedEvent" in message for message in caplog.messages)
+    assert [line["snapshotId"] for line in said if line["event"] == "SnapshotDetachQuarantinedEvent"] == [
+        str(poisoned.snapshot_id)
+    ]
     change(engine, "UPDATE news.snapshot_detach_outbox SET next_attempt_at = :now", now=utc_now())
     assert tick(settings).claimed == 0, "quarantined rows are never claimed"
 

@@ -1,0 +1,1 @@
+"""`make mutants`: small breakages of product code, each of which the tests of its mark must notice."""
