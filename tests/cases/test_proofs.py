@@ -26,7 +26,7 @@ from pin.outgoing.detach import DetachCall
 from pin.rules.contract import Reason
 from pin.rules.outbox import Entry, Policy, Reply, Verdict
 from tests.job.conftest import MakeJobSettings
-from tests.job.scene import FAST, change, row, rows, stage
+from tests.job.scene import FAST, change, query, row, rows, stage
 from tests.telemetry.test_alerts import MakeJob
 from tests.waiting import eventually
 
@@ -156,8 +156,9 @@ def test_outcomes_lock_their_rows_in_the_order_of_their_ids(engine: Engine) -> N
     first, second, third = entries = sorted(stage(engine, [new_id() for _ in range(3)]))
     for each in (third, second, first):  # an update moves the row: they lie in the table the other way round
         change(engine, "UPDATE news.snapshot_detach_outbox SET attempts = 1 WHERE id = :id", id=each)
-    change(engine, f"ALTER DATABASE {engine.url.database} SET enable_indexscan = off")
-    change(engine, f"ALTER DATABASE {engine.url.database} SET enable_bitmapscan = off")
+    [(name,)] = query(engine, "SELECT current_database()")
+    change(engine, f"ALTER DATABASE {name} SET enable_indexscan = off")
+    change(engine, f"ALTER DATABASE {name} SET enable_bitmapscan = off")
     engine.dispose()
     with engine.connect() as connection:
         claimed = intents.by_id(connection, entries)
