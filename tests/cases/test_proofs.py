@@ -238,3 +238,9 @@ def test_the_oldest_age_is_that_of_the_oldest(engine: Engine) -> None:
         stage(engine, [new_id()], now=now - timedelta(minutes=minutes))
     with engine.connect() as connection:
         assert read_backlog(connection, now).oldest_age == 7 * 60
+
+
+@pytest.mark.case("A62")
+@pytest.mark.req("J11")
+def test_the_delay_of_an_attempt_is_its_place_in_the_schedule() -> None:
+    assert [POLICY.delay(number) for number in range(1, 13)] == list(POLICY.schedule[:12])

@@ -107,8 +107,7 @@ _JOB = (
         _RULES,
         "at = min(max(attempts, 1), len(self.schedule)) - 1",
         "at = min(max(attempts, 1), len(self.schedule) - 1)",
-        "unit/test_backoff.py::the_schedule_grows_from_base_to_cap_and_never_beyond",
-        "unit/test_backoff.py::the_default_schedule_is_the_documents",
+        f"{_PROOFS}::the_delay_of_an_attempt_is_its_place_in_the_schedule",
     ),
     _broken(
         "J13",
