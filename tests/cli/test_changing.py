@@ -137,7 +137,7 @@ def test_what_is_over_is_purged_after_a_question(pin: Pin, database: str, engine
     change(engine, "UPDATE news.snapshot_detach_outbox SET updated_at = :at", at=utc_now() - timedelta(days=40))
     purge = ("purge", "--older-than", "30d", *WHY)
     dry = pin(*purge, "--dry-run", "-o", "json", PIN_DATABASE_URL=database)
-    assert json.loads(dry.out) == {"entries": 2, "attempts": 0, "events": 0}
+    assert json.loads(dry.out) == {"entries": 2, "attempts": 0, "events": 0, "untold": 0}
     assert pin(*purge, PIN_DATABASE_URL=database).code == 2
     assert pin("purge", "--older-than", "5m", *WHY, "--yes", PIN_DATABASE_URL=database).code == 2
     assert pin("purge", "--older-than", "05:00", *WHY, PIN_DATABASE_URL=database).code == 2
