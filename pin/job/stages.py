@@ -6,7 +6,7 @@ neither the run nor the stages after it, and is tried again by the next run.
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from uuid import UUID
 
@@ -97,7 +97,8 @@ def _quarantine_spent(work: Housekeeping, lock: RunnerLock, ids: Sequence[UUID])
 
 
 def _uncalled(entry: Entry, error: str) -> Decided:
-    return Decided(entry, entry, NOT_CALLED, Outcome(OutcomeKind.QUARANTINED, error))
+    last = replace(entry, version=entry.version - 1)  # what was quarantined is the version of the last claim
+    return Decided(last, entry, NOT_CALLED, Outcome(OutcomeKind.QUARANTINED, error))
 
 
 def _move_plans(work: Housekeeping) -> None:

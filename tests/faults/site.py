@@ -233,8 +233,8 @@ class Site:
             poolclass=NullPool,
         )
         deps = build_deps(settings)
-        deps.engine.dispose()
-        self.edge.app = assemble(replace(deps, engine=engine))
+        deps.close()
+        self.edge.app = assemble(replace(deps, engine=engine, write_engine=engine))
         return serving(cast("Any", self.edge))
 
 
