@@ -21,7 +21,7 @@ from pin.access import token_endpoint
 from pin.access.machine_tokens import MachineTokens as TokenSource
 from pin.config.faults import SettingsError
 from pin.config.loading import load_settings
-from pin.config.sections import AuthOptions
+from pin.config.sections import AuthOptions, WorkerOptions
 from pin.config.settings import Settings
 from pin.job import tick as retry_job
 from pin.job.tick import RetryJob
@@ -136,7 +136,8 @@ def test_a_401_that_a_new_token_does_not_mend_stops_the_pass_after_one_renewal(
     auth: AuthOptions,
 ) -> None:
     selections.answer = lambda _call: PROXY
-    settings = job_settings(selections.url, auth=auth)
+    worker = WorkerOptions(time_limit=timedelta(seconds=15), concurrency=10)
+    settings = job_settings(selections.url, auth=auth, worker=worker)
     stage(engine, active_snapshots(engine, 50))
     with working(settings):
         summary = retry_job.run(make_retry_job(settings), Event())

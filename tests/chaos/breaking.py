@@ -41,13 +41,15 @@ def claim_off_the_lock() -> None:
 
     claim_due = db.outbox.claim.claim_due
 
-    def apart(_connection: Any, **given: Any) -> Any:
+    def apart(_connection: Any, terms: Any, **given: Any) -> Any:
         engine = make_engine(os.environ["PIN_DATABASE_URL"])
         try:
             with engine.begin() as own:
-                return claim_due(own, **given)
+                backend = own.exec_driver_sql("SELECT pg_backend_pid()").scalar()
+                taken = claim_due(own, replace(terms, backend_pid=backend), **given)
         finally:
             engine.dispose()
+        return replace(taken, gate=replace(taken.gate, backend_pid=terms.backend_pid))
 
     db.outbox.claim.claim_due = apart  # type: ignore[assignment]
 

@@ -57,7 +57,7 @@ def test_creating_sends_the_contracts_request_and_answers_in_order(
     fake.answer = _created
     made = client.create_snapshots(_wanted(30), deadline=_soon())
     assert [snapshot.snapshot_id.int for snapshot in made] == list(range(1, 31))
-    assert made[0].status is SnapshotStatus.ACTIVE
+    assert made[0].status == SnapshotStatus.ACTIVE
     assert made[0].content.items == ["a"]
     (call,) = [call for call in fake.calls if call.json()["snapshotId"] == str(UUID(int=1))]
     assert (call.method, call.path) == ("POST", "/api/v1/internal/snapshots")
@@ -182,7 +182,7 @@ def test_reading_answers_what_there_is_in_any_status(fake: FakeSelections, clien
     fake.answer = answer
     found = client.get_snapshots([UUID(int=1), gone, broken, UUID(int=1), UUID(int=4)], deadline=_soon())
     assert set(found) == {UUID(int=1), UUID(int=4)}
-    assert found[UUID(int=4)].detach_reason is Reason.POST_DELETED
+    assert found[UUID(int=4)].detach_reason == Reason.POST_DELETED
     assert found[UUID(int=4)].detached_at == datetime(2026, 1, 2, tzinfo=UTC)
     assert len([call for call in fake.calls if call.path.endswith(str(UUID(int=1)))]) == 1
 

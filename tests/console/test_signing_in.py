@@ -193,8 +193,10 @@ def test_no_change_is_a_viewers(viewer: Visitor, database: str, keys: Keys, oper
 
 
 def test_a_get_changes_nothing(operator: Visitor, database: str, keys: Keys, operators_file: Path) -> None:
-    for path in _routes(_app(database, keys, operators_file), "POST"):
-        if path != "/ops/login":
+    app = _app(database, keys, operators_file)
+    pages = set(_routes(app, "GET"))
+    for path in _routes(app, "POST"):
+        if path not in pages:
             assert operator.get(path.replace("{", "").replace("}", "")).status_code == 405, path
 
 

@@ -167,7 +167,7 @@ def test_both_sides_word_on_a_post_and_its_snapshots(world: World, client: Selec
     assert str(kept.snapshot_id) == first.snapshots[0]
     assert kept.says == "A live post shows it and it is Active."
     assert gone.there is not None
-    assert gone.there.status is SnapshotStatus.DETACHED
+    assert gone.there.status == SnapshotStatus.DETACHED
     assert [stored.entry.status for stored in gone.entries] == ["Done"]
 
     stray = orphan(world, post.id)

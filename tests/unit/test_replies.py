@@ -54,8 +54,6 @@ def test_the_contracts_answer_is_success(media_type: str, changed: Mapping[str, 
         pytest.param(200, JSON, b"", id="200 without a body"),
         pytest.param(200, JSON, _success({"status": "Active"}), id="200 that says Active"),
         pytest.param(200, JSON, _success({"snapshotId": str(UUID(int=9))}), id="200 for another snapshot"),
-        pytest.param(200, JSON, _success({"detachReason": "Unheard"}), id="200 with an unknown reason"),
-        pytest.param(200, JSON, _success({"detachedAt": None}), id="200 without a moment"),
         pytest.param(200, JSON, _success()[:-1], id="200 cut short"),
         pytest.param(200, JSON, b"\xff\xfe", id="200 in no encoding"),
         pytest.param(200, JSON, b"[" * 5000 + b"]" * 5000, id="200 nested deeply"),
@@ -68,6 +66,12 @@ def test_the_contracts_answer_is_success(media_type: str, changed: Mapping[str, 
 )
 def test_any_other_2xx_is_an_invalid_response(status: int, media_type: str, body: bytes) -> None:
     assert _read(status, media_type, body) == Reply(Verdict.TRANSIENT, "INVALID_RESPONSE", http_status=status)
+
+
+@pytest.mark.req("G4", "G26")
+@pytest.mark.parametrize("more", [{"detachReason": "Unheard"}, {"detachedAt": None}, {"detachedBy": {"kind": "x"}}])
+def test_success_asks_for_this_snapshot_detached_and_no_more(more: dict[str, object]) -> None:
+    assert _read(200, JSON, _success(more)) == Reply(Verdict.DETACHED, http_status=200)
 
 
 @pytest.mark.req("G3", "J14")
