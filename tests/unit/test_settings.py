@@ -86,7 +86,9 @@ def test_each_rule_is_named_with_its_field_and_value(
     if own := given.get(f"PIN_{field.replace('.', '__').upper()}"):
         shown = faults[field].value
         assert (shown if isinstance(shown, timedelta) else str(shown)) == (
-            parse_timespan(own) if isinstance(shown, timedelta) else own
+            parse_timespan(own)
+            if isinstance(shown, timedelta)
+            else own.replace("x=1", "x=***")  # a query may be a secret
         )
         assert str(faults[field]).startswith(f"{field} = {shown}: ")
 
