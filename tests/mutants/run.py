@@ -1,6 +1,8 @@
 """Each mutant in a copy of the source tree of its own, against the tests of its mark; nothing is changed in place."""
 
+import ast
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -39,6 +41,10 @@ def stale(mutant: Mutant, root: Path = ROOT) -> str:
         return f"its text occurs {count} times in {mutant.file}"
     if mutant.old == mutant.new:
         return "it changes nothing"
+    try:
+        ast.parse(source.read_text().replace(mutant.old, mutant.new))
+    except SyntaxError as error:
+        return f"with it {mutant.file} no longer parses: {error.msg}"
     for node in mutant.nodes:
         marks = marked(root, node)
         if marks is None:
@@ -71,6 +77,25 @@ def judge(tree: Path, nodes: Sequence[str]) -> tuple[int | None, str]:
     return done.returncode, done.stdout[-3000:] + done.stderr[-1000:]
 
 
+def noticed(code: int | None, said: str) -> bool:
+    """Whether a test failed: an error of collection or of set-up alone notices nothing."""
+    return code == _FAILED and re.search(r"^[1-9]\d* failed\b", said, re.MULTILINE) is not None
+
+
+def imported_from(tree: Path) -> Path:
+    """The folder that a test run in this tree imports the product from."""
+    ask = "import pin.rules.outbox as product; print(product.__file__)"
+    said = subprocess.run(
+        [sys.executable, "-c", ask],
+        cwd=tree,
+        env=os.environ | {"PYTHONPATH": str(tree)},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    return Path(said.strip()).resolve().parents[2]
+
+
 def try_out(mutant: Mutant, tree: Path) -> Verdict:
     """Apply it in the tree, run its tests, take it back."""
     if fault := stale(mutant, tree):
@@ -84,7 +109,7 @@ def try_out(mutant: Mutant, tree: Path) -> Verdict:
     finally:
         source.write_text(whole)
     seconds = time.monotonic() - began
-    if code == _FAILED:
+    if noticed(code, said):
         return Verdict(mutant, killed=True, seconds=seconds)
     fault = "survived" if code == _PASSED else f"proves nothing, its tests could not be judged: {said}"
     return Verdict(mutant, killed=False, seconds=seconds, fault=fault)
@@ -101,6 +126,8 @@ def run(mutants: Sequence[Mutant], workers: int) -> list[Verdict]:
             home = Path(folder, str(number))
             home.mkdir(mode=0o711)
             tree = copied(home)
+            if imported_from(tree) != tree.resolve():
+                raise RuntimeError(f"the tests would import {imported_from(tree)}, not the copy in {tree}")
             share = [each for each in shares[number] if not stale(each, tree)]
             nodes = sorted({node for each in share for node in each.nodes})
             code, said = judge(tree, nodes) if nodes else (_PASSED, "")

@@ -6,9 +6,9 @@ import pytest
 
 from tests.mutants.kept import KEPT, Mutant
 from tests.mutants.marks import marked
-from tests.mutants.run import ROOT, stale
+from tests.mutants.run import ROOT, noticed, stale
 
-LEAST = 60
+LEAST = 66
 
 
 @pytest.mark.case("A62")
@@ -27,5 +27,15 @@ def test_a_stale_mutant_is_said_to_be_one(tmp_path: Path) -> None:
     assert "occurs 0 times" in stale(good, tmp_path)
     assert "does not bear" in stale(Mutant("J1", good.file, good.old, good.new, (test,)))
     assert "there is no test" in stale(Mutant("A62", good.file, good.old, good.new, ("mutants/test_mutants.py::x",)))
+    assert "no longer parses" in stale(Mutant("A62", good.file, good.old, "def (", (test,)))
     assert "names no test" in stale(Mutant("A62", good.file, good.old, good.new, ()))
     assert marked(ROOT, good.nodes[0]) == frozenset({"A62"})
+
+
+@pytest.mark.case("A62")
+def test_only_a_test_that_fails_notices() -> None:
+    assert noticed(1, "FAILED tests/x.py::test_y\n1 failed, 2 passed in 0.10s\n")
+    assert not noticed(1, "ERROR tests/x.py::test_y\n1 error in 0.10s\n")
+    assert not noticed(2, "1 failed, 1 error in 0.10s\n")
+    assert not noticed(0, "2 passed in 0.10s\n")
+    assert not noticed(None, "out of time")
