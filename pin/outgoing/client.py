@@ -90,6 +90,7 @@ class HttpClient:
                     cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
                     follow_redirects=False,
                     trust_env=False,
+                    timeout=None,  # httpx's own is 5 s a wait; the exchange's deadline is the one bound  # noqa: S113
                 )
             return self._http
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Self
 from uuid import UUID
 
+import httpx
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -17,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from pin.outgoing import client as other_way_out
-from pin.outgoing.client import post
+from pin.outgoing.client import HttpClient, post
 from pin.outgoing.errors import OutgoingError
 from pin.outgoing.selections import SelectionsClient
 from pin.rules.outbox import Verdict
@@ -304,3 +305,14 @@ def test_the_environments_proxies_are_not_heeded(
         monkeypatch.setenv(name, "http://127.0.0.1:9")
     assert detach_one(make_client()).verdict is Verdict.DETACHED
     assert said(fake, reply(200)) == "200 0"
+
+
+@pytest.mark.req("J7")
+@pytest.mark.case("A4")
+def test_nothing_ends_a_silent_exchange_before_its_deadline() -> None:
+    """The 5 s a wait that httpx sets unless told otherwise would cut a longer CreateTimeout short."""
+    client = HttpClient()
+    try:
+        assert client._opened().timeout == httpx.Timeout(None)
+    finally:
+        client.close()
