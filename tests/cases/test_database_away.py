@@ -37,7 +37,7 @@ MakeJob = Callable[[Settings], RetryJob]
 PATIENT = {
     "PIN_RETRY__BACKOFF_BASE": "40s",
     "PIN_RETRY__BACKOFF_CAP": "40s",
-    "PIN_QUEUE__LEASE": "30s",
+    "PIN_QUEUE__LEASE": "32s",
     "PIN_WORKER__TIME_LIMIT": "28s",
 }
 """A batch that waits longer for its database than the restart takes."""
