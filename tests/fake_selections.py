@@ -223,6 +223,7 @@ class FakeSelections:
                 while not self._stopped.is_set() and not writer.is_closing():
                     writer.write(step.piece)
                     await writer.drain()
+                    await asyncio.sleep(0)  # drain yields only above its mark: the others' connections have their turn
             elif isinstance(step, Gate):
                 await step.passed()
             elif isinstance(step, Pause):
