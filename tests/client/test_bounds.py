@@ -36,6 +36,7 @@ from tests.fake_selections import (
     reply,
     trickling,
 )
+from tests.waiting import eventually
 
 HINT = b"HTTP/1.1 103 Early Hints\r\nLink: </style.css>; rel=preload\r\n\r\n"
 HEAD = b"HTTP/1.1 500 Internal Server Error\r\nContent-Type: text/plain\r\n"
@@ -96,7 +97,7 @@ def test_endless_informational_answers_end_at_the_deadline_in_flat_memory_and_lo
     assert _LIMIT * 0.9 <= took < _LIMIT + _LATE
     assert peak.grown < _FLAT
     fake.answer = detached
-    assert detach_one(client).verdict is Verdict.DETACHED
+    eventually(lambda: detach_one(client).verdict is Verdict.DETACHED, within=30)  # the client goes on
 
 
 @pytest.mark.req("J14")
